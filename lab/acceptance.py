@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lab import cluster
 from lab.errors import LabError
 from lab.paths import CHECKOUT, cache_root, default_name
+from lab.progress import JobsNow, Steps, busy_host
 from lab.topology import DEFAULT_NODES
 
 BIN = Path(sys.executable).parent
@@ -33,55 +33,13 @@ _PLATFORMS = (
     "manylinux_2_17_x86_64",
     "manylinux2014_x86_64",
 )
+PLAN = "plan.json"
+CONVERGED = "converged"
+SHARED = "/shared/shakedown"  # shared_stage_path of both inventories
+MEASURING = "run the tests and judge"
+# What a verdict's exit status means where it is not PASS.
+MEANING = {1: "the verdict is FAIL", 3: "the verdict is INCONCLUSIVE or NOT-RUN"}
 _HEADING = re.compile(r"(PLAY|TASK) \[(.*)\]")
-
-
-class Steps:
-    """Says which step runs, for how long, and what it does now: one live line, or many without a terminal."""
-
-    def __init__(self) -> None:
-        self._begin = time.monotonic()
-        self._terminal = sys.stdout.isatty()
-        self.timings: list[tuple[str, float]] = []
-
-    def say(self, text: str) -> None:
-        """One line with the time since the start."""
-        self._wipe()
-        print(f"[{self._clock()}] {text}", flush=True)
-
-    def doing(self, text: str) -> None:
-        """What is being done now; on a terminal it replaces the line before."""
-        if not self._terminal:
-            print(f"[{self._clock()}]   {text}", flush=True)
-            return
-        width = shutil.get_terminal_size().columns - 1
-        print(f"\r\x1b[K{f'[{self._clock()}]   {text}'[:width]}", end="", flush=True)
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """A step: its name when it begins, its time when it ends."""
-        self.say(name)
-        begin = time.monotonic()
-        yield
-        self.timings.append((name, time.monotonic() - begin))
-
-    def summary(self) -> None:
-        """Where the time went."""
-        self._wipe()
-        for name, seconds in self.timings:
-            print(f"  {name:<34} {_minutes(seconds)}")
-        print(f"  {'total':<34} {self._clock()}", flush=True)
-
-    def _clock(self) -> str:
-        return _minutes(time.monotonic() - self._begin)
-
-    def _wipe(self) -> None:
-        if self._terminal:
-            print("\r\x1b[K", end="")
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds) // 60:3d}:{int(seconds) % 60:02d}"
 
 
 def run(
@@ -124,9 +82,16 @@ def run(
             converged = playbook("site.yml", steps, name=name, wheels=wheels, log=log, inventory=inventory)
         if not converged:
             steps.say(f"some hosts could not be configured, see {log}; what works is measured all the same")
-        with steps.step("run the tests and judge"):
+        with steps.step(MEASURING):
             playbook(
-                "acceptance.yml", steps, name=name, wheels=wheels, log=log, run_id=run_id, inventory=inventory
+                "acceptance.yml",
+                steps,
+                name=name,
+                wheels=wheels,
+                log=log,
+                run_id=run_id,
+                inventory=inventory,
+                jobs=JobsNow(folder, lambda script: _on_head(name, script), f"{SHARED}/runs/{run_id}"),
             )
     finally:
         if keep:
@@ -136,10 +101,52 @@ def run(
         else:
             cluster.stop(name, steps.doing)
     steps.summary()
-    if not (folder / "plan.json").exists():
+    if not (folder / PLAN).exists():
         raise LabError(f"no run was made, see {log}", fix="the log's last error says why")
     print()
-    return subprocess.run([BIN / "shakedown", "report", folder], check=False, cwd=CHECKOUT).returncode
+    slow = _slow(folder, steps)
+    if slow:
+        print(slow, flush=True)
+    status = subprocess.run([BIN / "shakedown", "report", folder], check=False, cwd=CHECKOUT).returncode
+    if meaning := MEANING.get(status):
+        print(f"\nNothing crashed: {meaning}, so this ends with status {status}. make calls that an error.")
+    return status
+
+
+def converge(lab: cluster.Lab) -> None:
+    """Play site.yml on a lab and save it.
+
+    Raises:
+        LabError: the lab is not for the playbooks, or a host could not be configured.
+    """
+    inventory = INVENTORIES.get(lab.site)
+    if inventory is None:
+        raise LabError(f"lab {lab.name} is set up already, by lab/{lab.site}", fix="converge one of your own")
+    steps, log = Steps(), lab.paths.disks / "site.yml.log"
+    log.unlink(missing_ok=True)
+    with steps.step("python packages for the head"):
+        wheels = wheelhouse(steps)
+    with steps.step("configure hosts, switch and Slurm"):
+        well = playbook("site.yml", steps, name=lab.name, wheels=wheels, log=log, inventory=inventory)
+    if not well:
+        said = log.read_text(encoding="utf-8")[-4000:]
+        raise LabError(f"site.yml failed in {CHECKOUT}", detail=said, fix=f"{log} has the whole of it")
+    lab.save(CONVERGED)
+
+
+def _slow(folder: Path, steps: Steps) -> str:
+    """Return that the host was too slow, where the stages took far longer than the plan expects."""
+    try:
+        stages = json.loads((folder / PLAN).read_bytes())["expectation"]["stages"]
+        expected = sum(stage["expected_s"] for stage in stages)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return busy_host(expected, dict(steps.timings).get(MEASURING, 0))
+
+
+def _on_head(name: str, script: str) -> str:
+    """Return what a script prints on the lab's head; nothing where it does not answer soon."""
+    return cluster.Lab.open(name).ssh("head", ["sh", "-c", script], timeout_s=10).stdout
 
 
 def environment(name: str, wheels: Path, *, plain_ssh: bool = False) -> dict[str, str]:
@@ -176,8 +183,12 @@ def playbook(
     options: tuple[str, ...] = (),
     plain_ssh: bool = False,
     inventory: Path = INVENTORY,
+    jobs: Callable[[], str] | None = None,
 ) -> bool:
-    """Run one playbook, show its tasks as they go, log its output; return whether all hosts were well."""
+    """Run one playbook, show its tasks as they go, log its output; return whether all hosts were well.
+
+    `jobs` says which job runs, while ReFrame does.
+    """
     argv = [str(BIN / "ansible-playbook"), "-i", str(inventory), f"playbooks/{book}", *options]
     if run_id:
         argv += ["-e", f"run_id={run_id}"]
@@ -202,6 +213,7 @@ def playbook(
                     play = heading[2]
                 elif heading:
                     steps.doing(f"{play}: {heading[2]}")
+                    steps.more = jobs if heading[2] == "Run ReFrame" else None
                 elif line.startswith(("fatal:", "[ERROR]")):
                     steps.say(line.strip()[:300])
         return child.wait() == 0

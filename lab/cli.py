@@ -178,6 +178,14 @@ def acceptance_command(
 
 
 @app.command()
+def converge(name: Name = "") -> None:
+    """Configure the machines by playbooks/site.yml and save them as `converged`; restore brings that back."""
+    from lab import acceptance
+
+    acceptance.converge(cluster.Lab.open(name or None, progress=_Progress()))
+
+
+@app.command()
 def down(name: Name = "") -> None:
     """End every process of the lab and remove its disks; the image stays cached."""
     progress = _Progress()

@@ -24,24 +24,24 @@ def settle(lab: Machines, booted: Sequence[str]) -> None:
     Raises:
         LabError: a node's QEMU does not end, or it does not boot again.
     """
-    if not booted or lab.state.accelerator == qemu.KVM.name:
-        return
-    nodes = [lab.topology.machine(name) for name in booted if name in lab.topology.compute_names]
-    for machine, found in _others(lab, nodes):
+    for machine, found in off_the_tsc(lab, booted):
         lab.progress(f"{machine.name}'s kernel goes by {found} and not by the TSC; booting it once more")
         lab.ssh(machine.name, ["sync"], timeout_s=60)
         cut_power(lab, machine.name)
         lab.start(machine, lab.guest(machine.name).ssh_port)
         lab.wait_for_ssh([machine])
-        for _, still in _others(lab, [machine]):
+        for _, still in off_the_tsc(lab, [machine.name]):
             lab.progress(
                 f"{machine.name}'s kernel goes by {still} again: perftest cannot time there and decides "
                 "nothing. End what keeps this machine busy, then python -m lab down and up"
             )
 
 
-def _others(lab: Machines, nodes: Sequence[Machine]) -> list[tuple[Machine, str]]:
-    """Return the nodes with another clock source, and which."""
+def off_the_tsc(lab: Machines, names: Sequence[str]) -> list[tuple[Machine, str]]:
+    """Return the nodes among these with another clock source, and which."""
+    nodes = [lab.topology.machine(name) for name in names if name in lab.topology.compute_names]
+    if not nodes or lab.state.accelerator == qemu.KVM.name:
+        return []
     found = []
     for node in nodes:
         done = lab.ssh(node.name, ["cat", _CURRENT], timeout_s=60)

@@ -85,6 +85,7 @@ class Lab:
         self.topology = machines.topology
         self.image = machines.image
         self.name = machines.paths.name
+        self.site = machines.state.site
 
     # -- starting and stopping ------------------------------------------------------------------------------
 
@@ -165,6 +166,11 @@ class Lab:
     def status(self) -> LabStatus:
         """What ``python -m lab status`` shows."""
         return status(self.name)
+
+    def mistimed(self) -> list[str]:
+        """The nodes whose kernel no longer goes by the TSC: perftest decides nothing there (clocks.py)."""
+        self._machines.reload_state()
+        return [node.name for node, _ in clocks.off_the_tsc(self._machines, self.topology.compute_names)]
 
     # -- snapshots and faults -------------------------------------------------------------------------------
 

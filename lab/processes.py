@@ -27,7 +27,7 @@ class Process:
 
     def alive(self, proc: Path = Path("/proc")) -> bool:
         """Whether this very process still runs; a zombie does not (its parent may never reap it)."""
-        found = _stat(self.pid, proc)
+        found = stat_of(self.pid, proc)
         return found is not None and found[1] == self.started and found[0] not in "ZX"
 
     def rss_bytes(self) -> int:
@@ -39,7 +39,7 @@ class Process:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _stat(pid: int, proc: Path) -> tuple[str, int] | None:
+def stat_of(pid: int, proc: Path = Path("/proc")) -> tuple[str, int] | None:
     """State letter and start time of a process, or None."""
     try:
         text = (proc / str(pid) / "stat").read_text()
@@ -64,7 +64,7 @@ def start(argv: Sequence[str], log: Path) -> Process:
             stderr=output,
             start_new_session=True,
         )
-    found = _stat(handle.pid, Path("/proc"))
+    found = stat_of(handle.pid)
     if found is None:
         raise LabError(f"{argv[0]} ended at once", fix=f"see {log}")
     _children.append(handle)

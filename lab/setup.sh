@@ -16,6 +16,25 @@ case "${ID:-} ${ID_LIKE:-}" in
 *) fail "${PRETTY_NAME:-this system} is not supported -- use Debian 12 or newer, or Ubuntu 24.04 or newer" ;;
 esac
 
+# Run a command and say every 15 s that it still runs, with the last line of its log.
+patiently() {
+    what=$1 log=$2 waited=0
+    shift 2
+    "$@" >"$log" 2>&1 &
+    child=$!
+    while kill -0 "$child" 2>/dev/null; do
+        sleep 1
+        waited=$((waited + 1))
+        [ $((waited % 15)) -ne 0 ] || echo "setup: $what, $waited s: $(tail -n 1 "$log" | cut -c 1-80)"
+    done
+    wait "$child"
+}
+
+install_packages() {
+    # shellcheck disable=SC2086  # the list is meant to be split
+    $root apt-get update && $root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
+}
+
 # One package a line, the program or file that tells that it is there first.
 missing=""
 while read -r proof package; do
@@ -36,9 +55,7 @@ if [ -n "$missing" ]; then
     fi
     echo "setup: installing$missing"
     log=$(mktemp)
-    # shellcheck disable=SC2086  # the list is meant to be split
-    if ! { $root apt-get update && $root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1; then
+    if ! patiently "installing packages" "$log" install_packages; then
         reason=$(grep -E '^(E|Err)' "$log" | tail -n 1)
         rm -f "$log"
         fail "apt-get could not install$missing -- ${reason:-is a package mirror reachable?}"
@@ -61,8 +78,12 @@ if [ ! -e .venv/stamp ] || [ "$(cat .venv/stamp)" != "$stamp" ]; then
         { rm -f "$uv"; fail "pip could not install uv with the lock's hashes -- is a package index reachable?"; }
     rm -f "$uv"
     # Compiled here once: where PYTHONDONTWRITEBYTECODE is set, every command would compile 400 modules again.
-    .venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes --no-deps \
-        -r requirements/controller.txt || fail "uv could not install the locked packages -- is a package index reachable?"
+    log=$(mktemp)
+    patiently "installing Python packages" "$log" .venv/bin/uv pip install --compile-bytecode --python .venv/bin/python \
+        --require-hashes --no-deps -r requirements/controller.txt ||
+        { reason=$(grep -m 1 -i error "$log"); rm -f "$log"
+            fail "uv could not install the locked packages -- ${reason:-is a package index reachable?}"; }
+    rm -f "$log"
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable . ||
         fail "uv could not install shakedown itself"
     echo "$stamp" >.venv/stamp

@@ -1,7 +1,5 @@
 """What tests of every folder use."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
@@ -11,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.commands import cli
-from tests.archives import unpack
+from tests.kit.archive import unpack
 
 # Programs of the other environments, which tests start with this interpreter.
 WORKLOADS = Path(__file__).parents[1] / "workloads"

@@ -16,8 +16,8 @@ def pages() -> dict[str, str]:
         made("the profiles of references"),
         "# What is wrong in the publications\n",
         "Figures that a source prints and arithmetic refutes. Profiles hold sites to the right one. A test",
-        "works out each line (`tests/unit/references/test_errata.py`). How a site is held to every figure:",
-        "[Published figures](published.md).\n",
+        "works out each line (`tests/unit/references/test_references.py`). How a site is held to every",
+        "figure: [Published figures](published.md).\n",
     ]
     for profile in map(load_profile, profile_names()):
         if not profile.errata:

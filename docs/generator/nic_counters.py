@@ -42,7 +42,7 @@ has not. A counter that the driver always reports and that a reading lacks was c
 
 def pages() -> dict[str, str]:
     """Return the page."""
-    parts = [made("shakedown/nics/witnesses.py and the profiles nic_*"), _HEAD]
+    parts = [made("shakedown/nics/witnesses.yml and the profiles nic_*"), _HEAD]
     parts += ["## Witnesses\n", _witnesses(), _shares(), *(_limits(family.name) for family in FAMILIES)]
     return {"docs/reference/nic-counters.md": "\n".join(parts)}
 

@@ -204,9 +204,6 @@ def _not_asked(site: Site) -> Iterator[NotCovered]:
         )
 
 
-# From a site's folder to plan and jobs, with all the benchmarks that there are.
-
-
 def read_site(folder: Path) -> Site:
     """Return the site that an inventory describes. Raises BadInput."""
     return inventory.read_site(folder, Acceptance)

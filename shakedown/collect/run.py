@@ -7,7 +7,6 @@ from itertools import zip_longest
 from pathlib import Path
 
 from shakedown.benchmarks.registry import BENCHMARKS
-from shakedown.collect.copies import without_copies
 from shakedown.collect.counters import (
     NOT_READ,
     counted,
@@ -16,8 +15,7 @@ from shakedown.collect.counters import (
     uncounted,
     without_the_idle,
 )
-from shakedown.collect.lost_files import Lost, lost_files
-from shakedown.collect.moved import confirmed, implied, set_back
+from shakedown.collect.discounted import Lost, confirmed, implied, lost_files, set_back, without_copies
 from shakedown.collect.outputs import Told, journal, most_records, told_by, without_place
 from shakedown.evidence.job_record import as_kept, shared_jobs, told_by_tasks
 from shakedown.evidence.window import clocks_ahead, stage_windows

@@ -15,9 +15,6 @@ def examples(*lines: str) -> str:
     )
 
 
-# Arguments of the form NAME=VALUE.
-
-
 def assigned(
     arguments: Iterable[str], form: str, example: str, *, option: str = "", empty: bool = False
 ) -> dict[str, str]:

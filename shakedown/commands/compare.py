@@ -82,8 +82,7 @@ def compare(
     Exit status 0: better or equivalent; 1: worse; 3: undecided.
     """
     from shakedown.daytwo.compare.paired_metrics import ComparisonSettings
-    from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders
-    from shakedown.daytwo.compare.snapshot_changes import named
+    from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders, named
     from shakedown.records.wording import printable
 
     earlier, later = _sides(runs or [], before or [], after or [])

@@ -11,7 +11,7 @@ from shakedown.commands.arguments import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.discover.answers import Answers
+    from shakedown.discover.ask import Answers
     from shakedown.discover.draft_site import FoundSite
     from shakedown.intent.slurm_block import SlurmBlock
 
@@ -116,7 +116,7 @@ def _gather(
     block: SlurmBlock,
 ) -> Answers:
     """Return the answers from the one place that was named. Raises BadInput."""
-    from shakedown.discover.answers import read_answers
+    from shakedown.discover.ask import read_answers
     from shakedown.records.errors import BadInput
 
     ways = [way for way in (slurm, ansible, answers) if way is not None]

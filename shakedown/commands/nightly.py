@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from shakedown.daytwo.draining import Drainer
 
 
-# `shakedown nightly run`: one night on idle nodes, from the rotation to the report.
-
-
 def register_nightly(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Measure a part of the cluster every night.")
@@ -120,8 +117,6 @@ def rotation(
     return ExitStatus.PASS
 
 
-# `shakedown drain`: which nodes to take out of service and give back; a dry run unless told to act.
-
 Act = Annotated[bool, typer.Option("--act", help="Do it. Without this, Slurm is not changed.")]
 Log = Annotated[Path, typer.Option(help="Where every action is logged.")]
 Over = Annotated[str, typer.Option(help="Prefix of Slurm's commands, such as 'ssh head'.")]
@@ -219,9 +214,6 @@ def _show(actions: list, act: bool) -> None:  # type: ignore[type-arg]
             print(printable(f"    {cell}"))
 
 
-# `shakedown mend PATH`: what a crash, a full disk or a bad disk left is put in order, and said.
-
-
 def register_mend(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
@@ -305,7 +297,7 @@ def rerun(
     from shakedown.collect.run import hold_against_raw
     from shakedown.commands.plan import deliver, made_now
     from shakedown.daytwo.rerun import changed_part, failed_part
-    from shakedown.discover.answers import read_answers
+    from shakedown.discover.ask import read_answers
     from shakedown.judge.judged import judge_run
     from shakedown.records.errors import BadInput
     from shakedown.run.folder import Run

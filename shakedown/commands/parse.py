@@ -68,7 +68,7 @@ def parse(
     ] = None,
     report_gbits: Annotated[
         bool | None,
-        typer.Option("--report-gbits/--no-report-gbits", help="perftest: how it was run (default: derive)."),
+        typer.Option("--report-gbits/--no-report-gbits", help="perftest: refuse output of the other unit."),
     ] = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="trainer, nccl-log: read the log of a job that did not end.")

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from shakedown.report.seal import Verification
 
 
-# `shakedown order PLAN`: the customer signs what is to be measured, on which machines, and until when.
-
-
 def register_order(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
@@ -68,8 +65,6 @@ def order(
     typer.echo(f"ordered: {where}, run {made.run} on {len(made.nodes)} nodes, valid until {made.not_after}")
     return ExitStatus.PASS
 
-
-# `shakedown seal RUN` and `shakedown verify BUNDLE`: sign a run, and check a signed one anywhere.
 
 # More would bury the first ones; all are in --json.
 _MOST_LINES = 40

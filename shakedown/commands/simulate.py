@@ -25,10 +25,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "simulate",
-        epilog=examples(
-            "shakedown simulate reports/runs/rehearsal --nodes 16 --rails 2 --fault nic-tx:5%",
-            "shakedown simulate contest --benchmark 4 --row uneven --size 16x4",
-        ),
+        epilog=examples("shakedown simulate reports/runs/rehearsal --nodes 16 --rails 2 --fault nic-tx:5%"),
     )(simulate)
 
 
@@ -56,39 +53,12 @@ def simulate(
         bool,
         typer.Option("--remeasure", help="Measure cells outside their gate again, as a run's stage does."),
     ] = False,
-    benchmark: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=10_000,
-            help="Write this many cases of every row, size and fault of the localisers' benchmark instead: "
-            "run folders in FOLDER, the truth in FOLDER.truth.jsonl.",
-        ),
-    ] = 0,
-    row: Annotated[
-        list[str] | None, typer.Option(help="Only this row of the benchmark; may be repeated.")
-    ] = None,
-    size: Annotated[
-        list[str] | None, typer.Option(help="Only this size of it, 16x4 or 64x8; may be repeated.")
-    ] = None,
-    score: Annotated[
-        Path | None,
-        typer.Option(
-            help="Score the answers in this file to the benchmark in FOLDER instead, and print the table."
-        ),
-    ] = None,
 ) -> None:
     """Write plan, results, counters and inventory as a real run would, to rehearse all that follows.
 
     Kinds: nic-tx, nic-rx, half-pcie, mtu-1024, lossy-cable, uplink, spine, slow-node, tcp-fallback, flapping,
-    pair. Noise models: docs/reference/noise.md. The benchmark: docs/how-to/score-a-localiser.md.
+    pair. Noise models: docs/reference/noise.md.
     """
-    if score is not None:
-        _score(folder, score)
-        return
-    if benchmark:
-        _benchmark(folder, benchmark, row, size, seed, alone=not (fault or noise or quick))
-        return
     import numpy as np
 
     from shakedown.records.errors import BadInput
@@ -116,48 +86,6 @@ def simulate(
     sys.stdout.write(
         f"{results} results of {nodes} nodes x {rails} rails in {folder}; planted: {planted}{around}\n"
     )
-
-
-def _benchmark(
-    folder: Path, cases: int, row: list[str] | None, size: list[str] | None, seed: int, *, alone: bool
-) -> None:
-    from shakedown.records.errors import BadInput
-    from shakedown.simulate.benchmark import ROWS, SIZES
-    from shakedown.simulate.contest import truth_of, write_benchmark
-
-    for option, asked, known in (("--row", row, ROWS), ("--size", size, SIZES)):
-        for name in asked or ():
-            if name not in known:
-                raise BadInput(
-                    f"{option} {name!r}: not in the benchmark", fix=f"use one of {', '.join(known)}"
-                )
-    if not alone:
-        raise BadInput(
-            "--benchmark has noise and faults of its own", fix="leave --fault, --noise and --quick away"
-        )
-    rows, sizes = (list(dict.fromkeys(asked or known)) for asked, known in ((row, ROWS), (size, SIZES)))
-    runs = write_benchmark(folder, rows, sizes, cases, seed)
-    sys.stdout.write(f"{runs} runs in {folder}; what is planted: {truth_of(folder)}\n")
-
-
-def _score(folder: Path, answers: Path) -> None:
-    from shakedown.simulate.benchmark import FAULTS, brier, kind_of, summary
-    from shakedown.simulate.contest import score
-
-    scored = score(folder, answers)
-    say = sys.stdout.write
-    say("Healthy: runs in which a good part is blamed; runs undecided. Faults: per cent of runs in which\n")
-    say("the planted part is named / is named first / a good part is blamed.\n\n")
-    say(f"| noise, size | kind | good part blamed | undecided | {' | '.join(FAULTS[1:])} |\n")
-    say("|---" * (4 + len(FAULTS[1:])) + "|\n")
-    for row, size in dict.fromkeys((o.row, o.size) for o in sorted(scored.outcomes, key=lambda o: o.row)):
-        cells = summary([o for o in scored.outcomes if (o.row, o.size) == (row, size)])
-        say(f"| {row} {size} | {kind_of(row)} | {' | '.join(cells)} |\n")
-    claims = [claim for o in scored.outcomes for claim in o.claims]
-    if claims:
-        say(f"\n{len(claims)} blames with a confidence: Brier score {brier(claims):.4f}\n")
-    if scored.unanswered:
-        say(f"{scored.unanswered} of {len(scored.outcomes)} runs have no answer: taken as nothing named\n")
 
 
 def _draw(text: str, shape: Shape, fabric: Cabling, rng: np.random.Generator) -> PlantedFault:

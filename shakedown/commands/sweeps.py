@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from shakedown.daytwo.sweeps.pairs import SweepComparison, SweepSide
 
 
-# `shakedown sweeps A=RUN B=RUN`: the same collectives over two networks or configurations.
-
 _LONGEST_NAME = 40
 
 
@@ -27,7 +25,7 @@ def register_sweeps(app: typer.Typer) -> None:
     app.command(
         "sweeps",
         epilog=examples(
-            "shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html --svg ab.svg",
+            "shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html",
             "shakedown sweeps A=reports/runs/roce B=reports/runs/tcp --baseline B",
         ),
     )(sweeps)
@@ -51,7 +49,6 @@ def sweeps(
     html: Annotated[
         Path | None, typer.Option(help="Write a page too: one file that needs nothing else.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Write the curves as one SVG picture too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> int:
     """Compare sweeps of collectives (A/B): time and busbw per operation and size, and their ratio.
@@ -81,9 +78,8 @@ def sweeps(
     from shakedown.records.wording import printable
     from shakedown.run.folder import write_aside
 
-    for path in (html, svg):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise BadInput("is no place for a file", fix="name a file in a folder that is there", file=path)
+    if html is not None and (html.is_dir() or not html.parent.is_dir()):
+        raise BadInput("is no place for a file", fix="name a file in a folder that is there", file=html)
     found = compare_sweeps(_sides(runs, baseline, network or []), noise)
     if not found.pairings:
         # Why numbers are missing says more than what was not asked for.
@@ -93,20 +89,10 @@ def sweeps(
             fix="compare runs with the same operations, sizes, data type, nodes and launcher",
         )
     judged, unjudged = _claims(found, references)
-    pages = {}
-    if html or svg:
+    if html is not None:
         from shakedown.daytwo.sweeps import page as sweep_page
 
-        pages = {
-            path: content
-            for path, content in (
-                (html, sweep_page.page(found, judged, unjudged) if html else ""),
-                (svg, sweep_page.picture(found) if svg else ""),
-            )
-            if path is not None
-        }
-    for path, content in pages.items():
-        write_aside(path, content.encode())
+        write_aside(html, sweep_page.page(found, judged, unjudged).encode())
     if as_json:
         typer.echo(json.dumps(sweep_text.document(found, judged, unjudged)))
     else:
@@ -174,9 +160,6 @@ def _sides(arguments: list[str], baseline: str, over: list[str]) -> list[SweepSi
             raise BadInput(f"{seen[run]} and {side.name} are the same run {side.run}", fix="name two runs")
         seen[run] = side.name
     return sides
-
-
-# `shakedown interconnect RUN...`: data rate by path and number of GPUs, normalised to a baseline.
 
 
 def register_interconnect(app: typer.Typer) -> None:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from shakedown.records.verdict import Verdict
 
 
-# `shakedown verdict RUN`: recompute the verdict from the files of a run.
-
-
 def register_verdict(app: typer.Typer) -> None:
     """Add the command."""
     app.command("verdict", epilog=examples("shakedown verdict reports/runs/lab --worst 20"))(verdict)
@@ -135,9 +132,6 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
         )
         table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)
-
-
-# `shakedown report RUN`: the page that a person signs, and the same for machines.
 
 
 def register_report(app: typer.Typer) -> None:

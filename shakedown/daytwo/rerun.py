@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.discover.answers import Answers
+from shakedown.discover.ask import Answers
 from shakedown.intent.site import Site
 from shakedown.judge.judged import JudgedRun
 from shakedown.plan.scope import WantedScope

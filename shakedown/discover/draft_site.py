@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shakedown.discover.answers import Answers, NicAnswer, NodeAnswer
+from shakedown.discover.ask import Answers, NicAnswer, NodeAnswer
 from shakedown.discover.nics import Cabling, NicWithRole, Role, fabric_gbps, judge_nics, of_lldp, pci_device
 from shakedown.intent.rules import HOST_MTU, LINK_MTU
 from shakedown.intent.site import Fabric, NicSpec, Site

@@ -16,8 +16,6 @@ from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
 from shakedown.records.wording import printable
 
-# The mark of what was guessed in a site's folder: discover writes it, a plan counts what is left of it.
-
 # A comment; the reason follows after a colon.
 MARK = "# check"
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from shakedown.discover.answers import PORT_PATTERN, NicAnswer, NodeAnswer
+from shakedown.discover.ask import PORT_PATTERN, NicAnswer, NodeAnswer
 from shakedown.nos.lldp import neighbours
 from shakedown.records.errors import BadInput
 from shakedown.records.untrusted import read_plain
@@ -132,8 +132,6 @@ def pci_device(node: NodeAnswer, nic: NicAnswer) -> HostDevice | None:
     """Return the PCI function that a NIC is on, or None."""
     return next((one for one in node.topology.devices if nic.netdev in one.netdevs), None)
 
-
-# Which switch port each NIC is cabled to: by a table that a person has, else by LLDP.
 
 COLUMNS = ("node", "netdev", "leaf", "leaf_port")
 _SWITCH = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")

@@ -204,8 +204,6 @@ def group_and_host_files(inventory: Path) -> Iterator[Path]:
                 yield file
 
 
-# What is no YAML in an inventory's files: Ansible says so without the file or the line.
-
 _LARGEST = 4 << 20  # bytes; what is larger is Ansible's own matter
 
 
@@ -234,8 +232,6 @@ def refuse_no_yaml(inventory: Path) -> None:
             continue
 
 
-# Days that no calendar has: YAML's own reader refuses them without a file or a line.
-
 # A plain value that YAML 1.1 takes for a date, and that may not be one (31 February).
 _DATE = re.compile(r"(?<![\w\"'-])(\d{4})-(\d\d?)-(\d\d?)(?![\w\"'-])")
 
@@ -263,8 +259,6 @@ def refuse_impossible_date(inventory: Path) -> None:
                         line=number,
                     ) from None
 
-
-# Problems of an inventory in one line: whose they are, where they stand, and what to do.
 
 # What a person reads of a value of another kind; pydantic's own words are Python's.
 _KEYS = "must be keys with values (KEY: VALUE)"

@@ -263,9 +263,6 @@ class Site(Record):
         return self.fabric
 
 
-# What a site's uplinks carry against what its hosts send.
-
-
 def oversubscription_percent(site: Site) -> int | None:
     """Return what a leaf's hosts can send over what its uplinks carry, in per cent; None: it is not known.
 

@@ -11,12 +11,14 @@ from shakedown.records.base import Outcome
 from shakedown.records.plan import PlanItem, Remeasure
 from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import apart, count, number, those, where
-from shakedown.statistics.remeasure import CellTally, Samples, most_by_chance
 from shakedown.statistics.robust import (
     FALSE_DISCOVERIES,
     SMALLEST_CLASS,
+    CellTally,
+    Samples,
     median,
     median_interval,
+    most_by_chance,
     worse_outliers,
 )
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shakedown.nics.families import ETHTOOL, RDMA, driver_of, missing, queues_missing, sums_wrong
+from shakedown.nics.counter_sets import ETHTOOL, RDMA, driver_of, missing, queues_missing, sums_wrong
 from shakedown.records.base import Record
 from shakedown.records.tool_text import Count, Line, TextSource, quote
 
@@ -97,8 +97,6 @@ def _counters(source: TextSource, lines: list[Line]) -> dict[str, int]:
     return counters
 
 
-# `rdma -j statistic show`: the hardware counters of every RDMA port (iproute2).
-
 _IDENTITY = {"ifname", "port", "ifindex"}
 
 
@@ -156,8 +154,6 @@ def parse_rdma(text: str, *, file: str | Path | None = None) -> RdmaResult:
         ports[name, port] = source.build(RdmaPort, device=name, port=port, driver=driver, counters=counters)
     return source.build(RdmaResult, ports=tuple(ports.values()))
 
-
-# What is read of NICs: one line a source of counters.
 
 # By the tool's name: module and function that read its output.
 SOURCES = {

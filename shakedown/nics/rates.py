@@ -8,8 +8,6 @@ from functools import cache
 
 from shakedown.physics.ethernet import INTER_FRAME_GAP_BYTES, PREAMBLE_BYTES
 
-# What the names of NIC and switch counters say: whether they count errors, and where those happened.
-
 # What the two ends of a connection count when a packet was lost anywhere between them: says that, not where.
 _END_TO_END = re.compile(r"seq|retry|retries|nak|timeout|retrans|icrc|duplicate|rnr|cnp")
 # What is counted where it happens: bits damaged on the cable, or packets thrown away.
@@ -44,8 +42,6 @@ def counts_errors(counter: str) -> bool:
         return False
     return end_to_end(counter) or damaged_on_cable(counter) or _DISCARDED.search(counter.lower()) is not None
 
-
-# How many bytes a NIC says that it sent and received, from the counters that its driver has.
 
 # Counters of bytes that RDMA moved: (sent, received, bytes a unit).
 RDMA_BYTES = (

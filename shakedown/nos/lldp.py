@@ -10,8 +10,6 @@ from typing import Any
 from shakedown.nos.system import refuse_error_text
 from shakedown.records.tool_text import TextSource
 
-# LLDP neighbours from lldpd's `json0`, which a Linux leaf, SONiC and Cumulus print alike.
-
 _MAC = re.compile(r"(?i)([0-9a-f]{4}\.){2}[0-9a-f]{4}|([0-9a-f]{2}[:-]){5}[0-9a-f]{2}|")
 
 

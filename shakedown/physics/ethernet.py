@@ -19,6 +19,7 @@ FCS_BYTES = 4
 VLAN_TAG_BYTES = 4
 IP_HEADER_BYTES = {4: 20, 6: 40}
 UDP_HEADER_BYTES = 8
+ROCE_UDP_PORT = 4791  # RoCE v2 (IBTA annex A17; IANA)
 BTH_BYTES = 12
 ICRC_BYTES = 4
 RETH_BYTES = 16  # on the first (or only) packet of a WRITE
@@ -28,7 +29,7 @@ MINIMUM_FRAME_BYTES = 64
 RDMA_MTUS_BYTES = (256, 512, 1024, 2048, 4096)
 # What Linux reserves for headers when it derives the RDMA MTU: GRH 40 + UDP 8 + BTH 12 + XRC 4 + AtomicETH 28
 # + ICRC 4 (kernel, include/rdma/ib_addr.h, iboe_get_mtu).
-_KERNEL_RESERVE_BYTES = 96
+KERNEL_RESERVE_BYTES = 96
 
 
 class RoceOperation(StrEnum):
@@ -45,7 +46,7 @@ def rdma_mtu_bytes(ethernet_mtu_bytes: int) -> int:
     Raises:
         BadInput: the netdev's MTU is too small for any RDMA MTU.
     """
-    room = ethernet_mtu_bytes - _KERNEL_RESERVE_BYTES
+    room = ethernet_mtu_bytes - KERNEL_RESERVE_BYTES
     fitting = [mtu for mtu in RDMA_MTUS_BYTES if mtu <= room]
     if not fitting:
         raise BadInput(

@@ -73,9 +73,6 @@ def payload_ceiling_gb_per_s(
     return raw * max_payload_bytes / (max_payload_bytes + overhead)
 
 
-# Links of GPU models: what a floor is derived from, and the name that references use for a model.
-
-
 @dataclass(frozen=True)
 class GpuModel:
     """One model of GPU.

@@ -215,9 +215,6 @@ def _add(
         )
 
 
-# What the counters of the NICs show at a site, node by node, and what none of them does: for the plan.
-
-
 def nic_cover(draft: PlanDraft) -> Iterator[str]:
     """Yield, for each family of drivers, how many of its counters are judged, and what they do not see."""
     for family, nodes in families_of(draft.site).items():

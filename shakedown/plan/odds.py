@@ -16,8 +16,7 @@ from typing import NamedTuple
 from shakedown.records.base import Better, params_text
 from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
 from shakedown.records.wording import count
-from shakedown.statistics.remeasure import more_than, most_by_chance
-from shakedown.statistics.robust import SMALLEST_CLASS
+from shakedown.statistics.robust import SMALLEST_CLASS, more_than, most_by_chance
 
 CV, DIPS = 0.003, 0.001
 # Standard error of a median over that of a mean, for normal values.
@@ -137,7 +136,7 @@ def _outside(reference: Reference, loss: float) -> float:
 
 
 def _persists(low: float) -> float:
-    """Return the probability that a cell fails after all of its measurements (statistics.remeasure.Tally)."""
+    """Return the probability that a cell fails after all of its measurements (statistics.robust.Tally)."""
     good = 1 - low
     return low * (1 - good**2 - 2 * low * good * good**2)
 

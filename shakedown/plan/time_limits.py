@@ -78,8 +78,6 @@ def _most(intervals: Sequence[tuple[int, int]]) -> int:
     return most
 
 
-# How long a stage may take, from what its jobs may take.
-
 # sbatch may need its 60 s (job_submit_timeout in reframe_tests/settings.py), a job's end 30 s.
 _EACH_JOB_S = 90
 # ReFrame's start, and the two minutes that nodes get to report to a controller that was away.
@@ -128,8 +126,6 @@ def longest_s(jobs: Iterable[JobSpec]) -> int:
     """Return what a partition must allow its jobs, in seconds: the longest, and its own default."""
     return max(DEFAULT_S, *(job.time_limit_s for job in jobs), 0)
 
-
-# How long a plan is expected to take and may take, stage by stage.
 
 # From one job's end to the next one's start on the same nodes: submission, polling, prologue.
 BETWEEN_S = 5

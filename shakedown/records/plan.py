@@ -16,8 +16,6 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 from shakedown.records.base import Better, Name, Params, Record, Stage, params_text, shape
 from shakedown.records.pairs import AllPairs, PairsAcross, apart
 
-# How long a plan is expected to take, how long it may take, and what it leaves out: parts of `plan.json`.
-
 Words = Annotated[str, Field(min_length=1, max_length=1000)]
 Seconds = Annotated[int, Field(ge=0)]
 

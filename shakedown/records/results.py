@@ -10,8 +10,6 @@ from pydantic import ConfigDict, Field, model_validator
 from shakedown.records.base import Better, CounterValue, Name, Params, Record, Stage, cell_id
 from shakedown.records.wording import FILE_NAME, LONGEST_FILE_NAME
 
-# What was measured: lines of `results.jsonl`, and what a job writes of itself and its tools under `raw/`.
-
 # How long something took; more than centuries would overflow the arithmetic of times.
 Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 
@@ -114,9 +112,6 @@ class JobRecord(Record):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-# What NICs and switch ports counted over a test: lines of `counters.jsonl`.
-
-
 class CounterReading(Record):
     """One counter of one NIC or switch port over a test (a line of `counters.jsonl`)."""
 
@@ -152,9 +147,6 @@ class CounterReading(Record):
 def went_back(before: Mapping[str, int], after: Mapping[str, int], names: Iterable[str]) -> bool:
     """Whether any of the counters of these names is less than before."""
     return any(name in before and name in after and after[name] < before[name] for name in names)
-
-
-# What was found on the machines: `inventory.json`.
 
 
 class Component(Record):

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from contextlib import suppress
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
 
@@ -100,7 +99,7 @@ class TextSource:
         value = math.nan
         if isinstance(token, str):
             value = float(token) if _NUMBER.match(token) else math.nan
-        elif isinstance(token, int | float | Decimal) and not isinstance(token, bool):
+        elif isinstance(token, int | float) and not isinstance(token, bool):
             with suppress(OverflowError):
                 value = float(token)
         if not math.isfinite(value):
@@ -122,14 +121,11 @@ class TextSource:
         except ValidationError as error:
             raise self.error(explain(error, model), line=line) from None
 
-    def json(
-        self, text: str | None = None, *, line: Line | None = None, exact: bool = False, by: str = ""
-    ) -> object:
+    def json(self, text: str | None = None, *, line: Line | None = None, by: str = "") -> object:
         """Parse the capture (or `text`, found on `line`) as strict JSON.
 
-        Refuses NaN and infinities, duplicate keys, numbers beyond a float and truncated documents. With
-        `exact`, fractions come as Decimal, which keeps the digits that were printed. `by` is the command that
-        prints this JSON, of a tool that prints text for people too.
+        Refuses NaN and infinities, duplicate keys, numbers beyond a float and truncated documents. `by` is
+        the command that prints this JSON, of a tool that prints text for people too.
         """
         body = "\n".join(x.text for x in self.lines) if text is None else text
         if by and body.lstrip()[:1] not in ("{", "["):
@@ -138,7 +134,7 @@ class TextSource:
             document: object = json.loads(
                 body,
                 parse_constant=lambda x: self.refuse(f"{x} is not a finite number", line=line),
-                parse_float=lambda x: self._fraction(x, line, exact),
+                parse_float=lambda x: self.number(x, "a JSON number", line=line),
                 parse_int=lambda x: self.integer(x, "a JSON number", line=line),
                 object_pairs_hook=lambda pairs: self._object(pairs, line),
             )
@@ -153,10 +149,6 @@ class TextSource:
 
     def _line_of(self, index: int) -> int | None:
         return self.lines[index - 1].number if index <= len(self.lines) else None
-
-    def _fraction(self, token: str, line: Line | None, exact: bool) -> float | Decimal:
-        value = self.number(token, "a JSON number", line=line)
-        return Decimal(token) if exact else value
 
     def _object(self, pairs: list[tuple[str, Any]], line: Line | None) -> dict[str, Any]:
         result = dict(pairs)

@@ -6,8 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 
-# How reasons are worded: numbers, names of cells, and nothing that could drive a terminal.
-
 NOT_REQUIRED = " (not required)"  # ends the reason of a cell that decides nothing
 
 

@@ -13,8 +13,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Reference, ReferenceKind
 from shakedown.references.ceilings import BANDWIDTH_UNITS_GBPS, Ceiling
 
-# How cells without a reference are refused: each with the entry that misses it by least, all at once.
-
 
 class MissingReference(BadInput):
     """No entry fits a planned cell. A cell without a reference could only pass by not being looked at.
@@ -71,8 +69,6 @@ def scope_text(facts: Mapping[str, object]) -> str:
     """Return facts as a person writes them: `gpu=H200 nodes=2`."""
     return " ".join(f"{key}={value}" for key, value in sorted(facts.items())) or "(no scope)"
 
-
-# What a profile's source publishes beside its references: what no plan can hold, and what is wrong.
 
 Text = Annotated[str, Field(min_length=1, strict=True)]
 

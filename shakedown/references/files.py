@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-# What makes a reference worthless although it reads well: nothing can reach it, or everything passes it.
-
-
 class LintRule(StrEnum):
     """What a finding is about."""
 

@@ -80,8 +80,6 @@ def nic_entries(family: NicFamily, site: Site) -> Iterator[ReferenceEntry]:
             yield entry
 
 
-# The references of one site: shipped profiles, those in its own folder, and floors derived for it.
-
 FOLDER = "profiles"  # in the site's own folder
 
 

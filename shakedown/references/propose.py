@@ -120,8 +120,6 @@ def profile_of(name: str, plan: Plan, entries: list[dict[str, object]]) -> dict[
     }
 
 
-# Stand-ins for references that a first run is to make: no bound, and the unit that the test measures in.
-
 _SOURCE = "none yet: this run is to make it"
 # What comes out wrong or lost is never learnt: a first run with wrong sums must not make them the rule.
 _WRONG = ("wrong", "nonfinite_steps")
@@ -174,8 +172,6 @@ def _kinds() -> dict[tuple[str, str], frozenset[Kind]]:
                 found.setdefault((key, entry.metric), set()).add((entry.stage, entry.unit, entry.better))
     return {key: frozenset(kinds) for key, kinds in found.items()}
 
-
-# References as ReFrame 4.10 reads them: its external reference file (`reference = {'$ref': FILE}`).
 
 # The one index level: a test attribute that holds `scope_key` of the test's own scope.
 INDEX = "scope_key"

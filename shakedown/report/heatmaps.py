@@ -270,8 +270,6 @@ def heat_maps(source: ReportSource) -> tuple[tuple[HeatMap, ...], int]:
     return tuple(b.build(n, devices) for n, b in enumerate(kept, 1)), len(ordered) - len(kept)
 
 
-# Heat maps laid out for inline SVG: the cells are one PNG in a data URI, labels and marks lie on top.
-
 # From best to at the gate, then from just below it to nothing. Blue against orange-red stays distinct
 # for colour-blind readers; in grey the failed ones are darker, and they are marked besides.
 _PASS = ((118, 164, 199), (224, 234, 242))

@@ -10,8 +10,8 @@ from datetime import datetime
 
 from shakedown.records.base import Outcome
 from shakedown.report import text
+from shakedown.report.html import ReportView
 from shakedown.report.tables import CellRow, GroupRow
-from shakedown.report.view import ReportView
 
 # JUnit XML for continuous integration: a test case per cell, or per test where there are too many cells.
 #

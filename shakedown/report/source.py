@@ -16,8 +16,6 @@ from shakedown.records.plan import Plan, PlanItem, Reference
 from shakedown.records.results import CounterReading, Measurement, Snapshot
 from shakedown.records.verdict import CellVerdict, Verdict
 
-# What a report is made from: the records of one judged run, indexed once.
-
 
 @dataclass(frozen=True)
 class CellPlace:
@@ -101,8 +99,6 @@ def margin(value: float, gate: float, better: Better) -> float:
         return 1.0 if value >= 0 else 0.0
     return max(0.0, value / gate)
 
-
-# How long each stage was expected to take, and how long it took.
 
 Interval = tuple[datetime, datetime]
 

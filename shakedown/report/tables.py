@@ -15,8 +15,6 @@ from shakedown.report import text
 from shakedown.report.findings import because, where
 from shakedown.report.source import ReportSource, margin
 
-# The tables of results: every test against its reference, and every cell.
-
 # Up to this many planned cells every one is a row; above it passed cells are summed up per test.
 ALL_CELLS = 1500
 MOST_CELLS = 1000
@@ -223,8 +221,6 @@ def cell_rows(source: ReportSource) -> tuple[tuple[CellRow, ...], int, bool]:
     rows = tuple(cell_row(source, c, attempts.get(c.cell, [])) for c in shown)
     return rows, left_out, every
 
-
-# The tables behind the verdict: thresholds and who set them, counters, inventory.
 
 MOST_COUNTERS = 400
 MOST_COMPONENTS = 600

@@ -107,8 +107,6 @@ def some(names: tuple[str, ...], most: int) -> str:
     return f"{names[0]} … {names[-1]} ({len(names):,})"
 
 
-# A series as one line: of text, or of points for a drawing.
-
 BLOCKS = "▁▂▃▄▅▆▇█"
 GAP = "·"
 

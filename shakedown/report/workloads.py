@@ -20,8 +20,6 @@ from shakedown.report.heatmaps import FAILED, STEPS, HeatMap, shrink
 from shakedown.report.source import ReportSource
 from shakedown.report.sweeps import MOST_POINTS, Chart, Curve
 
-# CPU-GPU path and inference in the report: every GPU's way, the peak by GPUs, and what limits it.
-
 COPY_TEST = "copy"
 
 
@@ -176,8 +174,6 @@ def _chart(points: Mapping[str, list[tuple[int, float, float | None, float | Non
         rows=tuple(rows),
     )
 
-
-# What the report shows of training besides the loss: throughput, lag of ranks, traffic.
 
 # A rank this much slower than the others is at the gate (reference lora-rank-skew); twice as slow is darkest.
 _GATE, _DARKEST = 1.1, 2.0

@@ -15,7 +15,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import open_plain, read_bytes
-from shakedown.report import html, machines, view
+from shakedown.report import html, machines
 from shakedown.report import html as markdown
 from shakedown.report import html as raw
 from shakedown.report.source import ReportSource
@@ -36,14 +36,14 @@ class Written:
     files: tuple[Path, ...]
 
 
-def checksum(folder: Path) -> view.Checksum:
+def checksum(folder: Path) -> html.Checksum:
     """Return the SHA-256 over the evidence in the folder, as `sha256sum FILE... | sha256sum` prints it."""
     files = tuple(name for name in EVIDENCE if os.path.lexists(folder / name))
     lines = []
     for name in files:
         with open_plain(folder / name) as file:
             lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n")
-    return view.Checksum(hashlib.sha256("".join(lines).encode()).hexdigest(), files)
+    return html.Checksum(hashlib.sha256("".join(lines).encode()).hexdigest(), files)
 
 
 def read(folder: Path) -> ReportSource:
@@ -87,7 +87,7 @@ def _report(folder: Path, output: Path | None) -> Written:
         runs.write_verdict(folder, source.verdict)
     # The checksum covers a verdict that is on disk: without one there is nothing to recompute it from.
     total = checksum(folder) if os.path.lexists(folder / runs.VERDICT) else None
-    model = view.build(source, total)
+    model = html.build(source, total)
     excerpts = raw.excerpts(folder, model.raw_paths)
     if output is not None:
         base = os.path.relpath(folder.resolve(), output.resolve().parent)
@@ -101,7 +101,7 @@ def _report(folder: Path, output: Path | None) -> Written:
     return Written(model.outcome, model.reason, tuple(folder / name for name in contents))
 
 
-def _contents(model: view.ReportView, excerpts: dict[str, raw.Excerpt]) -> dict[str, str]:
+def _contents(model: html.ReportView, excerpts: dict[str, raw.Excerpt]) -> dict[str, str]:
     return {
         HTML: html.render_html(model, excerpts),
         JUNIT: machines.render_junit(model),
@@ -119,7 +119,7 @@ def outdated(folder: Path) -> str:
     if not there:
         return ""
     with no_cycle_search():
-        model = view.build(read(folder), checksum(folder))
+        model = html.build(read(folder), checksum(folder))
         contents = _contents(model, raw.excerpts(folder, model.raw_paths))
     return next((name for name in there if read_bytes(folder / name) != contents[name].encode()), "")
 

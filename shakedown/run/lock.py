@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import fcntl
+import getpass
 import hashlib
 import os
+import secrets
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.records.base import Name, Record
-from shakedown.records.errors import BadInput
+from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
 from shakedown.records.refusals import refusal
 from shakedown.run.folder import to_json, write_aside
@@ -264,3 +269,36 @@ class RunLock:
                 return False
             self.file.unlink()
             return True
+
+
+def mine(run: str) -> Holder:
+    """Return this controller's holder of a run. Raises BadInput."""
+    pid = playbook_above()
+    ticks = start_ticks(pid)
+    if ticks is None:
+        raise BadInput("the ansible-playbook that started this has ended")
+    return Holder(
+        run=run,
+        host=host(),
+        boot=boot(),
+        pid=pid,
+        start_ticks=ticks,
+        user=getpass.getuser(),
+        since=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        ticket=secrets.token_hex(8),
+    )
+
+
+def main() -> int:
+    """Answer one question; return the exit status."""
+    question, text = sys.argv[1:] if len(sys.argv) == 3 else ("", "")
+    if question == "mine":
+        return status_of(lambda: print(mine(text).model_dump_json(by_alias=True)))
+    if question == "look":
+        return status_of(lambda: print(playbook_state(parse_holder(text))))
+    print("usage: python -m shakedown.run.lock mine RUN | look JSON", file=sys.stderr)
+    return ExitStatus.BAD_INPUT
+
+
+if __name__ == "__main__":
+    ended(main)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shakedown.nics.families import traffic_of_bnxt_back
+from shakedown.nics.counter_sets import traffic_of_bnxt_back
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence

@@ -171,7 +171,7 @@ def _missing(scene: Scene, p: Values) -> None:
 
 # From the recorded runs, 171 repetitions of 57 cells. Over NVLink and not over NICs, so
 # the defaults stay where they are, above all of it.
-_RECORDED = "assumed; recorded on 4 x H200 over NVLink (tests/bench/fit_noise.py):"
+_RECORDED = "assumed; recorded on 4 x H200 over NVLink (research/fit_noise.py):"
 _CV = Parameter(
     0.003, 0, 0.5, "standard deviation of one result, as a part of it", source=f"{_RECORDED} 0.18 %"
 )

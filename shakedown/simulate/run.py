@@ -29,7 +29,7 @@ from shakedown.run.folder import (
     write_lines,
 )
 from shakedown.simulate.fabric import MTU_BYTES, REACHED_OF_CEILING, Simulated
-from shakedown.statistics.remeasure import MOST_OUTSIDE
+from shakedown.statistics.robust import MOST_OUTSIDE
 
 TEST = "ib_write_bw"
 METRIC = "bandwidth"
@@ -161,7 +161,7 @@ def attempts(
     `only`: of these cells. A cell is measured again for its own results alone, so the others change nothing.
 
     Without re-measurements a result that failed is left out, as before. The driver's rule decides which cells
-    are measured again (statistics.remeasure); a value is rounded as it is written before it is judged.
+    are measured again (statistics.robust); a value is rounded as it is written before it is judged.
     """
     first = np.round(sim.matrix.values, 2)
     rule = remeasure_rule(sim)

@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 
 from shakedown.records.errors import BadInput
 
-# A node as Slurm has it: its states, and who took it out of service.
-
 # What the reason of a node that we drained begins with; nothing else tells ours from others'.
 PREFIX = "shakedown:"
 

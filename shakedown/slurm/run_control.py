@@ -19,8 +19,6 @@ from shakedown.run.lock import RunLock, parse_holder
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.under_way import Asked, clear, decide, left_of
 
-# A run that was broken off, made ready to go on: whole stages are kept, the broken-off one is cleared.
-
 # Outside raw/, which is evidence: one empty file for each whole stage, one when the outputs were fetched.
 STAGES, FETCHED = "stages", "fetched"
 
@@ -118,7 +116,7 @@ def main() -> int:
         verb.set_defaults(act=act)
         verb.add_argument("home", type=Path, help="the stage's folder on this host")
         if act is take:
-            verb.add_argument("holder", help="the new holder, as shakedown.run.holder prints it")
+            verb.add_argument("holder", help="the new holder, as shakedown.run.lock prints it")
             verb.add_argument("--seen", default="", help="ticket of the holder that was looked at")
             verb.add_argument("--playbook", choices=("alive", "dead", "elsewhere"), default="elsewhere")
             verb.add_argument("--asked", type=Asked, default=Asked.REFUSE)

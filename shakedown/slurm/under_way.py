@@ -15,8 +15,6 @@ from shakedown.records.errors import BadInput
 from shakedown.run.lock import PROC, Holder, argv_of, end, start_ticks, with_argument
 from shakedown.slurm.client import NoAnswer, Slurm
 
-# The jobs that a run has in Slurm, told from all others by their working directory.
-
 _EVERY_S = 2.0
 _GONE_S = 180.0  # KillWait is 30 s where nobody changed it; an epilog may follow
 
@@ -147,9 +145,6 @@ def _queued(slurm: Slurm) -> Iterator[OtherRun]:
         except BadInput:
             continue
         yield OtherRun(found["run"], found["home"], f"Slurm job {job} of {user[:32]}", frozenset(names))
-
-
-# What a start finds on the submit host: nothing, a run that is under way, or one that was broken off.
 
 
 class Asked(StrEnum):

@@ -230,9 +230,6 @@ def _links(topology: Topology) -> Iterator[str]:
             )
 
 
-# What follows from a host's map for Slurm and MPI: gres.conf, ranks beside GPUs, rail groups.
-
-
 def cpu_numbers(cpus: str) -> list[int]:
     """The numbers in a kernel CPU list such as `0-3,8`."""
     numbers: list[int] = []

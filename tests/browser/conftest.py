@@ -1,7 +1,5 @@
 """A headless Chromium, and report pages of made-up runs."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -13,17 +11,9 @@ from selenium import webdriver
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1280,900",
-)
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
+FLAGS += ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+FLAGS += ("--window-size=1280,900",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,5 @@
 """The report in a real browser: opening, sorting, filtering, dark, paper, telephone, without script."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from shakedown.report import html, view
+from shakedown.report import html
 from shakedown.report import html as raw
 
 WIDTHS = (1280, 768, 390)
@@ -185,7 +183,7 @@ def test_the_longest_verdict_fits_its_box(browser: Chrome, tmp_path: Path, width
     from synthetic_run import Faults, judged, make_plan
 
     page = tmp_path / "page.html"
-    page.write_text(html.render_html(view.build(judged(make_plan(2, 1), Faults(killed_job=True))), {}))
+    page.write_text(html.render_html(html.build(judged(make_plan(2, 1), Faults(killed_job=True))), {}))
     load(browser, page)
     metrics = {"width": width, "height": 844, "deviceScaleFactor": 2, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -249,7 +247,7 @@ def test_hostile_names_do_nothing(browser: Chrome, tmp_path: Path) -> None:
     path = f"raw/{HOSTILE}"
     excerpts = {path: raw.Excerpt(path, HOSTILE, "", readable=True)}
     page = tmp_path / "hostile.html"
-    page.write_text(html.render_html(view.build(hostile_run()), excerpts))
+    page.write_text(html.render_html(html.build(hostile_run()), excerpts))
     load(browser, page)
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert [u for u in requests(browser) if not u.startswith("data:image/png")] == [page.as_uri()]

@@ -1,7 +1,5 @@
 """The page of a comparison of sweeps in a real browser: no request, no script, any width, dark and paper."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

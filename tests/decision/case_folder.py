@@ -18,37 +18,15 @@ RING_GB_PER_S = flat_ring_busbw_gb_per_s(
     [payload_ceiling_gbps(400, rdma_mtu_bytes=4096, operation=RoceOperation.WRITE) / 8] * 8
 )
 
-WRITE_BW = {
-    "id": "write-bw-400g",
-    "value": round(WRITE_GBPS, 3),
-    "tolerance": 0.03,
-    "ceiling": round(WRITE_GBPS, 3),
-    "ceiling_source": "RoCE v2 payload, 400G, RDMA MTU 4096, 64 KiB",
-    "unit": "Gb/s",
-    "better": "higher",
-    "kind": "physical",
-    "source": "IBTA headers, computed",
-}
-ALL_REDUCE = {
-    "id": "all-reduce-ring",
-    "value": 389.7,
-    "limit": 372.0,
-    "ceiling": round(RING_GB_PER_S, 3),
-    "ceiling_source": "ring over 8 x 400G",
-    "unit": "GB/s",
-    "better": "higher",
-    "kind": "measured",
-    "source": "Tolly, May 2024",
-}
-DROPS = {
-    "id": "no-drops",
-    "value": 0.0,
-    "limit": 0.0,
-    "unit": "packets",
-    "better": "lower",
-    "kind": "contract",
-    "source": "a lossless class loses nothing",
-}
+WRITE_BW = {"id": "write-bw-400g", "value": round(WRITE_GBPS, 3), "tolerance": 0.03}
+WRITE_BW |= {"ceiling": round(WRITE_GBPS, 3)}
+WRITE_BW |= {"ceiling_source": "RoCE v2 payload, 400G, RDMA MTU 4096, 64 KiB", "unit": "Gb/s"}
+WRITE_BW |= {"better": "higher", "kind": "physical", "source": "IBTA headers, computed"}
+ALL_REDUCE = {"id": "all-reduce-ring", "value": 389.7, "limit": 372.0, "ceiling": round(RING_GB_PER_S, 3)}
+ALL_REDUCE |= {"ceiling_source": "ring over 8 x 400G", "unit": "GB/s", "better": "higher", "kind": "measured"}
+ALL_REDUCE |= {"source": "Tolly, May 2024"}
+DROPS = {"id": "no-drops", "value": 0.0, "limit": 0.0, "unit": "packets", "better": "lower"}
+DROPS |= {"kind": "contract", "source": "a lossless class loses nothing"}
 SIZE = {"size_bytes": 65536}
 
 
@@ -67,40 +45,19 @@ class Case:
     def plan(self, ref: Json, nodes: Iterable[Iterable[str]], **fields: Any) -> Json:
         """Add a plan item; the defaults are a RoCE bandwidth test."""
         self.references[ref["id"]] = ref
-        item = {
-            "stage": "fabric",
-            "test": "ib_write_bw",
-            "metric": "bandwidth",
-            "unit": ref["unit"],
-            "better": ref["better"],
-            "nodes": [list(group) for group in nodes],
-            "rails": self.rails,
-            "directions": [None],
-            "params": SIZE,
-            "reference": ref["id"],
-            "required": True,
-            "not_run": None,
-            **fields,
-        }
+        item = {"stage": "fabric", "test": "ib_write_bw", "metric": "bandwidth", "unit": ref["unit"]}
+        item |= {"better": ref["better"], "nodes": [list(group) for group in nodes], "rails": self.rails}
+        item |= {"directions": [None], "params": SIZE, "reference": ref["id"], "required": True}
+        item |= {"not_run": None, **fields}
         self.items.append(item)
         return item
 
     def line(self, item: Json, nodes: Iterable[str], value: float | None, **fields: Any) -> None:
         """Add a result line for one cell of an item."""
-        record = {
-            "schema": 1,
-            "run": self.name,
-            **{k: item[k] for k in ("stage", "test", "metric")},
-            "value": value,
-            **{k: item[k] for k in ("unit", "better")},
-            "nodes": list(nodes),
-            "rail": item["rails"][0],
-            "direction": item["directions"][0],
-            "params": item["params"],
-            "job": "1001",
-            "state": "COMPLETED",
-            **fields,
-        }
+        record = {"schema": 1, "run": self.name, **{k: item[k] for k in ("stage", "test", "metric")}}
+        record |= {"value": value, **{k: item[k] for k in ("unit", "better")}, "nodes": list(nodes)}
+        record |= {"rail": item["rails"][0], "direction": item["directions"][0], "params": item["params"]}
+        record |= {"job": "1001", "state": "COMPLETED", **fields}
         self.results.append(json.dumps(record))
 
     def all_lines(self, item: Json, value: Callable[[int], float], **fields: Any) -> None:
@@ -113,19 +70,9 @@ class Case:
         self, name: str, device: str, port: str, before: int | None, after: int | None, **fields: Any
     ) -> None:
         """Add a counter line, of a switch port unless told otherwise."""
-        record = {
-            "schema": 1,
-            "run": self.name,
-            "stage": "fabric",
-            "test": "ib_write_bw",
-            "kind": "switch_port",
-            "device": device,
-            "port": port,
-            "counter": name,
-            "before": before,
-            "after": after,
-            **fields,
-        }
+        record = {"schema": 1, "run": self.name, "stage": "fabric", "test": "ib_write_bw"}
+        record |= {"kind": "switch_port", "device": device, "port": port, "counter": name, "before": before}
+        record |= {"after": after, **fields}
         self.counters.append(json.dumps(record))
 
     def plan_drops(self, port: str) -> Json:
@@ -134,16 +81,8 @@ class Case:
 
     def inputs(self) -> dict[str, str]:
         """Return the folder's inputs by file name, but for raw files."""
-        plan = {
-            "schema": 1,
-            "run": self.name,
-            "system": "example",
-            "created": "2026-11-20T08:00:00Z",
-            "nodes": self.nodes,
-            "rails": self.rails,
-            "items": self.items,
-            "references": self.references,
-        }
+        plan = {"schema": 1, "run": self.name, "system": "example", "created": "2026-11-20T08:00:00Z"}
+        plan |= {"nodes": self.nodes, "rails": self.rails, "items": self.items, "references": self.references}
         texts = {
             "plan.json": json.dumps(plan, indent=1) + "\n",
             "results.jsonl": "".join(line + "\n" for line in self.results),

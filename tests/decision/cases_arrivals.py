@@ -6,17 +6,9 @@ from __future__ import annotations
 
 from tests.decision.case_folder import WRITE_BW, Case, Json, case, good
 
-ARRIVES = {
-    "id": "intent.traffic_class",
-    "value": 100.0,
-    "tolerance": 0.01,
-    "ceiling": 100.0,
-    "ceiling_source": "all of it",
-    "unit": "%",
-    "better": "higher",
-    "kind": "contract",
-    "source": "the fabric intent",
-}
+ARRIVES = {"id": "intent.traffic_class", "value": 100.0, "tolerance": 0.01, "ceiling": 100.0}
+ARRIVES |= {"ceiling_source": "all of it", "unit": "%", "better": "higher", "kind": "contract"}
+ARRIVES |= {"source": "the fabric intent"}
 PAIR = ["n1", "n2"]
 
 

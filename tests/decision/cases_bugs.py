@@ -160,16 +160,9 @@ def bug10_intra_node_only(c: Case) -> None:
         rails=[None],
         params={"size_bytes": 2**34},
     )
-    moved = {
-        **DROPS,
-        "id": "roce-bytes-moved",
-        "value": 1e12,
-        "limit": 9e11,
-        "unit": "bytes",
-        "better": "higher",
-        "kind": "physical",
-        "source": "all_reduce volume 2(n-1)/n x size x iterations",
-    }
+    moved = {**DROPS, "id": "roce-bytes-moved", "value": 1e12, "limit": 9e11, "unit": "bytes"}
+    moved |= {"better": "higher", "kind": "physical"}
+    moved |= {"source": "all_reduce volume 2(n-1)/n x size x iterations"}
     c.plan(moved, [["leaf1"]], metric="counter.tc3_tx_bytes", params={"port": "Ethernet0"}, rails=[None])
     c.line(item, ["n1", "n2"], 380.0)
     c.counter("tc3_tx_bytes", "leaf1", "Ethernet0", 5_000, 47_112)

@@ -8,15 +8,8 @@ from itertools import combinations
 
 from tests.decision.case_folder import DROPS, WRITE_BW, Case, case, good
 
-INTENT = {
-    "id": "intent.switch",
-    "value": 0.0,
-    "limit": 0.0,
-    "unit": "1",
-    "better": "lower",
-    "kind": "contract",
-    "source": "the fabric intent",
-}
+INTENT = {"id": "intent.switch", "value": 0.0, "limit": 0.0, "unit": "1", "better": "lower"}
+INTENT |= {"kind": "contract", "source": "the fabric intent"}
 
 
 def mesh(c: Case, nodes: int) -> None:

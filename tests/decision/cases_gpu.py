@@ -6,26 +6,11 @@ from __future__ import annotations
 
 from tests.decision.case_folder import Case, Json, case, singles
 
-BUSBW = {
-    "id": "h200x4-all-reduce-8g",
-    "value": 365.0,
-    "tolerance": 0.03,
-    "ceiling": 450.0,
-    "ceiling_source": "link gb_per_s=450",
-    "unit": "GB/s",
-    "better": "higher",
-    "kind": "measured",
-    "source": "measured for this project, 2026-11-20",
-}
-NONE_WRONG = {
-    "id": "none-wrong",
-    "value": 0.0,
-    "limit": 0.0,
-    "unit": "1",
-    "better": "lower",
-    "kind": "contract",
-    "source": "the site's inventory and expectations",
-}
+BUSBW = {"id": "h200x4-all-reduce-8g", "value": 365.0, "tolerance": 0.03, "ceiling": 450.0}
+BUSBW |= {"ceiling_source": "link gb_per_s=450", "unit": "GB/s", "better": "higher", "kind": "measured"}
+BUSBW |= {"source": "measured for this project, 2026-11-20"}
+NONE_WRONG = {"id": "none-wrong", "value": 0.0, "limit": 0.0, "unit": "1", "better": "lower"}
+NONE_WRONG |= {"kind": "contract", "source": "the site's inventory and expectations"}
 SIZE = {"dtype": "float", "size_bytes": 8589934592}
 
 

@@ -6,15 +6,8 @@ from __future__ import annotations
 
 from tests.decision.case_folder import WRITE_BW, Case, Json, case
 
-HELD = {
-    "id": "intent.incast_held_back",
-    "value": 1.0,
-    "limit": 1.0,
-    "unit": "1",
-    "better": "higher",
-    "kind": "contract",
-    "source": "the fabric intent: PFC is on",
-}
+HELD = {"id": "intent.incast_held_back", "value": 1.0, "limit": 1.0, "unit": "1", "better": "higher"}
+HELD |= {"kind": "contract", "source": "the fabric intent: PFC is on"}
 SENDERS: Json = {"senders": 7, "size_bytes": 1048576}
 
 

@@ -6,35 +6,13 @@ from __future__ import annotations
 
 from tests.decision.case_folder import Case, Json, case, singles
 
-RATE = {
-    "id": "resnet50-rate",
-    "value": 36500.0,
-    "tolerance": 0.1,
-    "unit": "queries/s",
-    "better": "higher",
-    "kind": "baseline",
-    "source": "measured, one H200, PyTorch in half precision",
-}
-DATA_RATE = {
-    "id": "resnet50-data-rate",
-    "value": 5.494,
-    "tolerance": 0.1,
-    "ceiling": 58.45,
-    "ceiling_source": "pcie_payload generation=5 width=16 max_payload_bytes=256",
-    "unit": "GB/s",
-    "better": "higher",
-    "kind": "baseline",
-    "source": "the rate x 150,528 B",
-}
-PATH = {
-    "id": "interconnect.path",
-    "value": 0.0,
-    "limit": 0.0,
-    "unit": "1",
-    "better": "lower",
-    "kind": "contract",
-    "source": "the site's plan of its PCIe paths",
-}
+RATE = {"id": "resnet50-rate", "value": 36500.0, "tolerance": 0.1, "unit": "queries/s", "better": "higher"}
+RATE |= {"kind": "baseline", "source": "measured, one H200, PyTorch in half precision"}
+DATA_RATE = {"id": "resnet50-data-rate", "value": 5.494, "tolerance": 0.1, "ceiling": 58.45}
+DATA_RATE |= {"ceiling_source": "pcie_payload generation=5 width=16 max_payload_bytes=256", "unit": "GB/s"}
+DATA_RATE |= {"better": "higher", "kind": "baseline", "source": "the rate x 150,528 B"}
+PATH = {"id": "interconnect.path", "value": 0.0, "limit": 0.0, "unit": "1", "better": "lower"}
+PATH |= {"kind": "contract", "source": "the site's plan of its PCIe paths"}
 
 
 def searched(c: Case) -> Json:

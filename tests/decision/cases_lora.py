@@ -8,44 +8,15 @@ from typing import Any
 
 from tests.decision.case_folder import Case, Json, case
 
-RATE = {
-    "id": "h200-lora-7b-4gpu",
-    "value": 37.9,
-    "tolerance": 0.02,
-    "ceiling": 67.65,
-    "ceiling_source": "100 % MFU: 4 GPUs of 989.4 TFLOP/s, 4N + 6Lsd",
-    "unit": "samples/s",
-    "better": "higher",
-    "kind": "measured",
-    "source": "measured for this project, 2026-11-20",
-}
-LOSS = {
-    "id": "lora-loss",
-    "value": 1.0,
-    "limit": 1.0,
-    "unit": "loss",
-    "better": "lower",
-    "kind": "contract",
-    "source": "what a correct trainer learns of the generated instructions",
-}
-FINITE = {
-    "id": "lora-finite",
-    "value": 0.0,
-    "limit": 0.0,
-    "unit": "1",
-    "better": "lower",
-    "kind": "contract",
-    "source": "a loss is a number",
-}
-SKEW = {
-    "id": "lora-rank-skew",
-    "value": 1.0,
-    "limit": 1.1,
-    "unit": "x",
-    "better": "lower",
-    "kind": "contract",
-    "source": "ranks of one job compute alike",
-}
+RATE = {"id": "h200-lora-7b-4gpu", "value": 37.9, "tolerance": 0.02, "ceiling": 67.65}
+RATE |= {"ceiling_source": "100 % MFU: 4 GPUs of 989.4 TFLOP/s, 4N + 6Lsd", "unit": "samples/s"}
+RATE |= {"better": "higher", "kind": "measured", "source": "measured for this project, 2026-11-20"}
+LOSS = {"id": "lora-loss", "value": 1.0, "limit": 1.0, "unit": "loss", "better": "lower", "kind": "contract"}
+LOSS |= {"source": "what a correct trainer learns of the generated instructions"}
+FINITE = {"id": "lora-finite", "value": 0.0, "limit": 0.0, "unit": "1", "better": "lower", "kind": "contract"}
+FINITE |= {"source": "a loss is a number"}
+SKEW = {"id": "lora-rank-skew", "value": 1.0, "limit": 1.1, "unit": "x", "better": "lower"}
+SKEW |= {"kind": "contract", "source": "ranks of one job compute alike"}
 GROUP = ["n1", "n2"]
 HEALTHY = {"samples_per_s": 37.9, "final_loss": 0.43, "nonfinite_steps": 0.0, "rank_skew": 1.02}
 

@@ -60,16 +60,8 @@ def above_ceiling(c: Case) -> None:
 
 @case
 def latency_below_floor(c: Case) -> None:
-    latency = {
-        **WRITE_BW,
-        "id": "write-latency",
-        "value": 2.0,
-        "tolerance": 0.25,
-        "ceiling": 0.5,
-        "ceiling_source": "two NICs and one cable",
-        "unit": "us",
-        "better": "lower",
-    }
+    latency = {**WRITE_BW, "id": "write-latency", "value": 2.0, "tolerance": 0.25, "ceiling": 0.5}
+    latency |= {"ceiling_source": "two NICs and one cable", "unit": "us", "better": "lower"}
     item = c.plan(latency, singles("n1", "n2"), test="ib_write_lat", metric="latency")
     c.all_lines(item, lambda i: 1.9 if i else 0.02)
 

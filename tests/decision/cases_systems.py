@@ -70,16 +70,9 @@ def sign_one_nic_of_eight(c: Case) -> None:
 @case
 def sign_no_gdr(c: Case) -> None:
     c.rails = []
-    reference = {
-        **DROPS,
-        "id": "all-channels-gdr",
-        "value": 100.0,
-        "limit": 100.0,
-        "ceiling": 100.0,
-        "unit": "%",
-        "better": "higher",
-        "source": "every channel between nodes uses GPUDirect RDMA",
-    }
+    reference = {**DROPS, "id": "all-channels-gdr", "value": 100.0, "limit": 100.0, "ceiling": 100.0}
+    reference |= {"unit": "%", "better": "higher"}
+    reference |= {"source": "every channel between nodes uses GPUDirect RDMA"}
     item = c.plan(
         reference,
         [["n1", "n2"]],

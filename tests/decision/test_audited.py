@@ -1,21 +1,17 @@
 """The audit's list against the tests: every figure that it calls judged fails one of them when worsened."""
 
-from __future__ import annotations
-
 import re
-import sys
 from pathlib import Path
 
 import pytest
+from generator.audit import publications
 from test_pt import FIGURES, PT
 from test_systems import FOUR, WORSENED, WORSENED_ALONE, deciding, figures, planned
 
+from shakedown.references.files import load_profile
+
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "docs")]
 
-from generator.audit import publications  # noqa: E402
-
-from shakedown.references.files import load_profile  # noqa: E402
 
 # Rows that no shipped plan holds a cell to, and the test of this folder that fails a cell by them.
 BY_A_TEST_OF_ITS_OWN = {

@@ -5,8 +5,6 @@ of the command. Each is judged a second time with its lines in reverse order, an
 the byte.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

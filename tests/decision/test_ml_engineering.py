@@ -1,37 +1,26 @@
 """The networking chapter's system: its jobs cross the network, its GPUs are held to the printed topology."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from test_systems import plan_and_jobs, planned
 
 from shakedown.collect.run import gather
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.job import leave_the_rest, output, write_outputs
+from tests.kit.run import raw_of, write_run
 
 
 def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_path):
     """Catches: a comparison without a sweep that no reader understands, a node's result given to another."""
     plan, jobs = plan_and_jobs("ml_engineering")
-    (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
-    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
+    write_run(tmp_path, plan, jobs)
     published = {(1, 4_000_000_000): 157.1, (1000, 4_000_000): 46.8}
     asked_many = [job for job in jobs.jobs if job.kind == "torch_collectives" and job.settings["many"]]
     for number, job in enumerate(asked_many, 1):
-        raw = tmp_path / "raw" / f"{job.name}.a1"
-        raw.mkdir(parents=True)
-        common = {"schema": 1, "nodes": job.nodes, "started": "2026-11-20T08:00:00Z", "duration_s": 1}
-        state = {"run": plan.run, "stage": job.stage, "test": job.name, "job": str(number), **ENDED}
-        (raw / "job.json").write_text(json.dumps(common | state))
-        output = {
-            "tool": "torch-collectives",
-            "test": "torch_all_reduce",
-            "file": "torch.jsonl",
-            "exit_code": 0,
-        }
-        line = common | output | {"params": job.params}
-        (raw / "outputs.jsonl").write_text(json.dumps(line) + "\n")
+        ended = {"started": "2026-11-20T08:00:00Z", "duration_s": 1}
+        raw = raw_of(tmp_path, job, run=plan.run, job=str(number), **ended)
+        about = {"test": "torch_all_reduce", "params": job.params, **ended}
+        write_outputs(raw, [output("torch-collectives", "torch.jsonl", *job.nodes, **about)])
         header = {"type": "header", "torch": "2.2", "library": "2.19", "backend": "nccl", "ranks": 8}
         lines = [header | {"hosts": job.nodes * 8}]
         for (messages, size), busbw in published.items():

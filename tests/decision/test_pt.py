@@ -3,19 +3,17 @@
 Ratios of A against B are judged by `shakedown sweeps` (tests/unit/daytwo/test_sweep_claims.py).
 """
 
-from __future__ import annotations
-
 import functools
 
 import pytest
 from test_systems import plan_and_jobs, planned, published, shipped, verdict_on
 
 from shakedown.benchmarks.nccl.benchmark import NO_BMC
-from shakedown.benchmarks.planning import make_plan
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.references.files import load_catalogue, load_profile
+from shakedown.references.files import load_profile
+from tests.kit.site import plan_site
 
 PT = "pt_r7615_bcm57508"
 # What a run alone decides.
@@ -30,7 +28,7 @@ def with_bmcs() -> Plan:
     asked = nccl.model_copy(update={"server_power": nccl.server_power.model_copy(update={"bmc": True})})
     acceptance = site.acceptance.model_copy(update={"nccl": asked})
     site = site.model_copy(update={"acceptance": acceptance})
-    return make_plan(site, load_catalogue([PT]), run=PT, created="2026-11-20T08:00:00Z")[0]
+    return plan_site(site, [PT], run=PT)[0]
 
 
 @pytest.mark.parametrize("entry", FIGURES, ids=lambda entry: entry.id)
@@ -136,4 +134,4 @@ def test_a_network_that_is_not_described_is_refused():
     site = shipped(PT)
     without = site.model_copy(update={"tcp_fabrics": ()})
     with pytest.raises(BadInput, match="measures network B, which tcp_fabrics does not describe"):
-        make_plan(without, load_catalogue([PT]), run="r", created="2026-11-20T08:00:00Z")
+        plan_site(without, [PT], run="r")

@@ -4,31 +4,25 @@ Each row gets the smallest site that it is about. What no site can be held to sa
 test of that is test_systems.py's.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better
 from shakedown.records.plan import Plan
-from shakedown.records.results import Measurement
 from shakedown.references.catalogue import ReferenceEntry
-from shakedown.references.files import load_catalogue, load_profile
+from shakedown.references.files import load_profile
+from tests.kit import records
+from tests.kit.site import fabric, nic, plan_site
 
 GIB = 1 << 30
 # Rows that no plan can have, whatever a site names: what its profile says of them, in part.
-NEVER = {
-    "mlperf-lora-8xh100-samples": "FP8",
-    "mlperf-lora-8xh200-samples": "FP8",
-    "mlperf-lora-8xh100-duration": "FP8",
-    "mlperf-lora-8xh200-duration": "FP8",
-    "mlperf-lora-power": "no plan measures",
-}
+NEVER = {"mlperf-lora-8xh100-samples": "FP8", "mlperf-lora-8xh200-samples": "FP8"}
+NEVER |= {"mlperf-lora-8xh100-duration": "FP8", "mlperf-lora-8xh200-duration": "FP8"}
+NEVER |= {"mlperf-lora-power": "no plan measures"}
 ROWS = [e for name in ("published_gpu_nodes", "mlperf_llama2_70b_lora") for e in load_profile(name).entries]
 
 
@@ -60,41 +54,20 @@ def planned(entry: ReferenceEntry) -> Plan:
     count = (ranks // 8 if ranks > 8 else 2) if wide else 1
     nodes = [f"n{i}" for i in range(1, count + 1)]
     speed, rails = scope.get("nic_speed_gbps", 400), range(int(scope.get("nics", 1)) if wide else 0)  # type: ignore[arg-type]
-    fabric: dict[str, Any] = {"system": scope.get("system", "site"), "profile": "published_gpu_nodes"}
+    about = {"system": scope.get("system", "site"), "profile": "published_gpu_nodes"}
+    mtus = {"link": 9216, "host": 9000, "rdma": scope.get("rdma_mtu_bytes", 4096)}
+    intent = about | {"no_fabric": True}
     if wide:
-        fabric |= {
-            "link_speed_gbps": speed,
-            "mtu_bytes": {"link": 9216, "host": 9000, "rdma": scope.get("rdma_mtu_bytes", 4096)},
-            "roce": {
-                "dscp": 26,
-                "priority": 3,
-                "traffic_class": 3,
-                "queue": 3,
-                "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-                "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
-                "pfc": {"enabled": True},
-            },
-            "rails": [{"name": f"rail{i}", "subnet": f"10.{i}.0.0/24"} for i in rails],
-        }
-    else:
-        fabric["no_fabric"] = True
+        intent = fabric(len(rails), **about, link_speed_gbps=speed, mtu_bytes=mtus)
     own = {key: scope[key] for key in ("gpu", "interconnect") if key in scope}
     asked = {"scope": own, "counter_tests": False, **acceptance(entry)}
     software = {name: {"from": {"path": "/opt/python3"}} for name in ("pytorch", "loadgen")}
     site = Site.model_validate(
         {
-            "fabric": fabric,
+            "fabric": intent,
             "acceptance": Acceptance.model_validate(asked),
             "nics": {
-                node: [
-                    {
-                        "rail": f"rail{r}",
-                        "rdma_device": f"mlx5_{r}",
-                        "netdev": f"eth{r}",
-                        "ipv4": f"10.{r}.0.{i}",
-                    }
-                    for r in rails
-                ]
+                node: [nic(r, f"eth{r}", f"mlx5_{r}", f"10.{r}.0.{i}") for r in rails]
                 for i, node in enumerate(nodes, start=1)
             },
             "addresses": {node: f"192.0.2.{i}" for i, node in enumerate(nodes, start=1)},
@@ -103,7 +76,7 @@ def planned(entry: ReferenceEntry) -> Plan:
         }
     )
     profiles = ["published_gpu_nodes", "mlperf_llama2_70b_lora", "primergy_cdi"]
-    return make_plan(site, load_catalogue(profiles), run="r1", created="2026-11-20T08:00:00Z")[0]
+    return plan_site(site, profiles)[0]
 
 
 def verdict(plan: Plan, row: str, value: float):
@@ -114,20 +87,14 @@ def verdict(plan: Plan, row: str, value: float):
             mine = item.reference == row and not hit
             hit += [cell] if mine else []
             results.append(
-                Measurement(
+                records.measured(
+                    item,
+                    nodes,
+                    value if mine else plan.references[item.reference].value,
                     run=plan.run,
-                    stage=item.stage,
-                    test=item.test,
-                    metric=item.metric,
-                    value=value if mine else plan.references[item.reference].value,
-                    unit=item.unit,
-                    better=item.better,
-                    nodes=nodes,
                     rail=rail,
                     direction=direction,
-                    params=item.params,
                     job="1",
-                    state="COMPLETED",
                 )
             )
     found = judge(plan, results, [])

@@ -3,19 +3,18 @@
 Every row of a profile that holds a rate or a time, on twelve nodes at once, each 5 % worse than its value.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 import pytest
 
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better
-from shakedown.records.plan import Plan, PlanItem
+from shakedown.records.plan import PlanItem
 from shakedown.records.results import Measurement
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
 from tests.decision.test_worsened import reason
+from tests.kit import records
 
 NODES = tuple(f"n{i:02d}" for i in range(1, 13))
 # What counts or compares: no fleet is 5 % slow in it.
@@ -46,12 +45,8 @@ def test_a_fleet_that_lost_five_percent_fails(profile):
     items, references, results = [], {}, []
     for entry in rows(profile):
         reference = references[entry.id] = entry.reference()
-        shared = {
-            "stage": entry.stage,
-            "test": entry.test,
-            "metric": entry.metric,
-            "params": {"row": entry.id},
-        }
+        shared = {"stage": entry.stage, "test": entry.test, "metric": entry.metric}
+        shared |= {"params": {"row": entry.id}}
         shared |= {"unit": entry.unit, "better": entry.better}
         nodes = tuple((node,) for node in NODES)
         items.append(PlanItem(**shared, nodes=nodes, reference=entry.id))
@@ -59,14 +54,7 @@ def test_a_fleet_that_lost_five_percent_fails(profile):
         results += [
             Measurement(run="r", **shared, nodes=node, value=slow, state="COMPLETED") for node in nodes
         ]
-    plan = Plan(
-        run="r",
-        system="fleet",
-        created="2026-01-01T00:00:00Z",
-        nodes=NODES,
-        items=tuple(items),
-        references=references,
-    )
+    plan = records.plan(*items, references=references.values(), system="fleet", nodes=NODES)
     verdict = judge(plan, results)
     assert verdict.outcome == "FAIL"
     passed = {group.reference for group in verdict.groups if group.outcomes.get("PASS") == len(NODES)}

@@ -5,21 +5,18 @@ for every cell. So a profile, its inventory and the planner cannot drift apart: 
 passes, one with a single degraded figure fails by it, and what a plan does not use of its profile is listed.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from shakedown.benchmarks.interconnect.settings import WHAT
-from shakedown.benchmarks.planning import make_plan, read_site
+from shakedown.benchmarks.interconnect.output import WHAT
+from shakedown.benchmarks.planning import read_site
 from shakedown.collect.counters import switch_counters
 from shakedown.commands import cli
 from shakedown.evidence.window import Window
@@ -33,6 +30,8 @@ from shakedown.records.results import CounterReading, Measurement, RunProblem
 from shakedown.records.verdict import Verdict
 from shakedown.references.catalogue import MissingReference, ReferenceEntry, names, reason_for
 from shakedown.references.files import load_catalogue, load_profile, profile_names
+from tests.kit.run import ran
+from tests.kit.site import plan_site
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering", "primergy_cdi")
@@ -62,7 +61,7 @@ def plan_and_jobs(name: str) -> tuple[Plan, Jobs]:
     """Plan and jobs of a shipped inventory, as the command makes them."""
     site = shipped(name)
     catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
-    return make_plan(site, catalogue, run=name, created="2026-11-20T08:00:00Z")
+    return plan_site(site, catalogue, run=name)
 
 
 def planned(name: str) -> Plan:
@@ -130,9 +129,7 @@ def test_loss_on_an_uplink_is_told_of_its_switch_and_port(inside):
     """Catches: a verdict that begins "lost in the switch on port switch", or with the NIC that misses it."""
     site = shipped("lab_fabric")
     profile = INVENTORIES / "lab_fabric/profiles/lab_uplinks.yml"
-    plan, _ = make_plan(
-        site, load_catalogue([site.fabric.profile, str(profile)]), run="r", created="2026-11-20T08:00:00Z"
-    )
+    plan, _ = plan_site(site, [site.fabric.profile, str(profile)], run="r")
     results, counters = published(plan)
     moved = {
         ("leaf0", "tx_drops", "swp3"): 50,
@@ -379,7 +376,7 @@ def edited(tmp_path: Path, name: str, old: str, new: str) -> Plan:
     file.write_text(text.replace(old, new))
     site = read_site(folder)
     catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
-    return make_plan(site, catalogue, run=name, created="2026-11-20T08:00:00Z")[0]
+    return plan_site(site, catalogue, run=name)[0]
 
 
 DOLLY = "data: /shared/data/databricks-dolly-15k.jsonl"
@@ -630,16 +627,8 @@ def test_a_fabric_of_its_shape_can_be_rehearsed(name, tmp_path, monkeypatch, cap
     """Catches: a shipped fabric whose shape `shakedown simulate` does not know."""
     plan, site = planned(name), shipped(name)
     spines = len(site.network().switches.spines) or 1
-    shape = [
-        "--nodes",
-        len(plan.nodes),
-        "--rails",
-        len(plan.rails),
-        "--pod",
-        len(plan.nodes),
-        "--spines",
-        spines,
-    ]
+    shape = ["--nodes", len(plan.nodes), "--rails", len(plan.rails), "--pod", len(plan.nodes), "--spines"]
+    shape += [spines]
     monkeypatch.setattr(sys, "argv", ["shakedown", "simulate", str(tmp_path / "run"), *map(str, shape)])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -653,14 +642,7 @@ def test_playbooks_can_be_listed(name, playbook):
     """Catches: an inventory that the playbooks cannot even be read with: a group or a variable missing."""
     root = INVENTORIES.parent
     ansible = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", f"inventories/{name}"]
-    done = subprocess.run(
-        [*ansible, f"playbooks/{playbook}", "--list-hosts", "--list-tasks"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    done = ran(*ansible, f"playbooks/{playbook}", "--list-hosts", "--list-tasks", cwd=root, timeout=200)
     assert done.returncode == 0, done.stderr
     node = planned(name).nodes[0]
     assert playbook == "acceptance.yml" or node in done.stdout

@@ -4,18 +4,17 @@ The wiring from a profile to the cells of a plan is test_systems.py's; here no p
 that no shipped inventory plans.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 import pytest
 
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better
-from shakedown.records.plan import Plan, PlanItem, ReferenceKind
+from shakedown.records.plan import ReferenceKind
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
+from tests.kit import records
 
 FIVE_PERCENT = 0.05
 # Gates wider than 5 %, by row, and the spread that the row's own source or signature states.
@@ -60,7 +59,7 @@ def verdict_at(entry: ReferenceEntry, value: float):
     reference, node = entry.reference(), ("n1",)
     counter = entry.metric.startswith("counter.")
     params = {"port": "p1"} if counter else {}
-    item = PlanItem(
+    item = records.item(
         stage=entry.stage,
         test=entry.test,
         metric=entry.metric,
@@ -70,13 +69,8 @@ def verdict_at(entry: ReferenceEntry, value: float):
         params=params,
         reference=entry.id,
     )
-    plan = Plan(
-        run="r1",
-        system="one",
-        created="2026-11-20T08:00:00Z",
-        nodes=node,
-        items=(item,),
-        references={entry.id: reference},
+    plan = records.plan(
+        item, references=[reference], run="r1", system="one", created="2026-11-20T08:00:00Z", nodes=node
     )
     where = {"schema": 1, "run": "r1", "stage": entry.stage, "test": entry.test, "rail": None}
     if counter:

@@ -1,13 +1,10 @@
 """The runs that are damaged, one of them ordered, and the command line as its user calls it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
@@ -15,14 +12,9 @@ from unittest import mock
 import pytest
 
 from shakedown.commands import cli
-
-sys.path[:0] = [
-    str(Path(__file__).parents[1] / "unit/evidence"),
-    str(Path(__file__).parents[2] / "roles/host_settings/files"),
-]
-from ordered import make_world  # noqa: E402
-
-from tests.archives import unpack  # noqa: E402
+from tests.kit.archive import unpack
+from tests.kit.key import make_key, make_signers
+from tests.unit.evidence.ordered import make_world
 
 RUNS = Path(__file__).parents[1] / "runs"
 # One of each kind: fabric, NCCL, inference with its GPU paths, LoRA.
@@ -64,9 +56,8 @@ def _cpu_s() -> float:
 def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Recorded runs by name, collected, judged, reported and sealed."""
     root = tmp_path_factory.mktemp("originals")
-    key = root / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    (root / "signers").write_text(f"tester {key.with_suffix('.pub').read_text()}")
+    key = make_key(root, "key")
+    make_signers(root / "signers", {"tester": key})
     found = {}
     for name in NAMES:
         folder = root / name

@@ -38,33 +38,10 @@ ODD_VALUES: tuple[Any, ...] = (
     [[]],
     {"": 0},
 )
-ODD_TEXTS = (
-    b"",
-    b"\0" * 64,
-    b"\xff\xfe\x00garbage",
-    b"{",
-    b"[" * 100_000,
-    b'{"a":' * 3_000,
-    b"{}\n",
-    b"null\n",
-    b'{"schema": 1}\n',
-    b"9" * 10_000,
-    b"n1 " * 5_000,
-)
-KINDS = (
-    "cut",
-    "flip",
-    "odd",
-    "value",
-    "drop-key",
-    "other",
-    "delete",
-    "folder",
-    "link",
-    "fifo",
-    "line",
-    "twice",
-)
+ODD_TEXTS = (b"", b"\0" * 64, b"\xff\xfe\x00garbage", b"{", b"[" * 100_000, b'{"a":' * 3_000, b"{}\n")
+ODD_TEXTS += (b"null\n", b'{"schema": 1}\n', b"9" * 10_000, b"n1 " * 5_000)
+KINDS = ("cut", "flip", "odd", "value", "drop-key", "other", "delete", "folder", "link", "fifo", "line")
+KINDS += ("twice",)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@
 tests/fuzz/found, and tries that first the next time.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

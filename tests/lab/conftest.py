@@ -1,7 +1,5 @@
 """Converged labs for the lab tests; every test begins from the snapshot taken right after."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -17,12 +15,12 @@ import pytest
 import yaml
 
 from lab import cluster
-from lab.acceptance import BIN, INVENTORY, Steps, environment, playbook, wheelhouse
+from lab.acceptance import BIN, CONVERGED, INVENTORY, Steps, environment, playbook, wheelhouse
 from lab.errors import LabError
 from lab.paths import CHECKOUT
+from tests.kit.run import ran
 
 NAME = os.environ.get("SHAKEDOWN_TEST_LAB", "test")
-CONVERGED = "converged"
 # Labs that a fixture has up now.
 _IN_USE: set[str] = set()
 
@@ -69,9 +67,7 @@ class Site:
             options += ("-e", f"acceptance_stages={','.join(stages)}")
         self.play("acceptance.yml", run_id=run_id, options=options)
         run = self.folder / run_id
-        judged = subprocess.run(
-            [BIN / "shakedown", "verdict", run, "--json"], check=False, capture_output=True, text=True
-        )
+        judged = ran(BIN / "shakedown", "verdict", run, "--json")
         assert judged.returncode in (0, 1, 3), judged.stderr
         return judged.returncode, json.loads(judged.stdout), run
 
@@ -144,12 +140,18 @@ def converged(
 
 
 def _kept(name: str) -> cluster.Lab | None:
-    """Return the lab that earlier tests left up and converged, if there is one."""
+    """Return the lab that was left up and converged, by tests or `python -m lab converge`, if it is fit.
+
+    One that was converged beside other work may have lost its clocks, for good: it is made anew.
+    """
     try:
         lab = cluster.Lab.open(name)
+        if CONVERGED not in lab.status().snapshots:
+            return None
+        lab.restore(CONVERGED)
     except LabError:
         return None
-    return lab if CONVERGED in lab.status().snapshots else None
+    return None if lab.mistimed() else lab
 
 
 def inventory_with(folder: Path, **variables: Any) -> Path:

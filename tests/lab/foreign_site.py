@@ -113,13 +113,9 @@ def connect(folder: Path, lab: Lab, user: str = USER) -> None:
     ports = {machine.name: machine.ssh_port for machine in lab.status().machines}
     (folder / "host_vars").mkdir(exist_ok=True)
     for name in ("head", "n1", "n2"):
-        way = {
-            "ansible_host": "127.0.0.1",
-            "ansible_port": ports[name],
-            "ansible_user": user,
-            "ansible_ssh_private_key_file": str(lab.image.key),
-            "ansible_ssh_common_args": shlex.join(common_options(lab.paths)),
-        }
+        way = {"ansible_host": "127.0.0.1", "ansible_port": ports[name], "ansible_user": user}
+        way |= {"ansible_ssh_private_key_file": str(lab.image.key)}
+        way |= {"ansible_ssh_common_args": shlex.join(common_options(lab.paths))}
         (folder / f"host_vars/{name}.yml").write_text(yaml.safe_dump(way))
 
 

@@ -144,16 +144,8 @@ def _build_wheel() -> Path:
     folder = cache_root() / "wheels" / "build"
     if not folder.is_dir():
         aside = folder.with_name(".build")
-        argv = [
-            BIN / "python",
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            f"--dest={aside}",
-            "setuptools",
-        ]
+        argv = [BIN / "python", "-m", "pip", "download", "--quiet", "--no-deps", f"--dest={aside}"]
+        argv += ["setuptools"]
         subprocess.run(argv, check=True, timeout=300)
         aside.rename(folder)
     return folder

@@ -1,24 +1,40 @@
 """The whole path in the virtual cluster, healthy and with planted faults."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time
 
 import pytest
+import yaml
+
+from lab.paths import CHECKOUT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
 
-def test_second_converge_changes_nothing(site):
-    """Catches: a task that changes something on every run. Over plain SSH, as sites run it."""
-    well, printed = site.play("site.yml", plain_ssh=True)
+# What a second converge is held to, by the plays' tags. Slurm's files name every node, so site.yml refuses to
+# write them for a part of the hosts; the rest is the same on every node, and one of them stands for all.
+OF_ALL = ("--tags", "slurm")
+OF_A_PART = ("--tags", "hosts,switches,stage,reframe", "--limit", "head,n1,leaf0")
+
+
+def unchanged(site, *options, **how):
+    """Play these tags of site.yml again, hold that nothing changed, and return the hosts."""
+    well, printed = site.play("site.yml", options=options, **how)
     assert well, printed[-4000:]
     recap = re.findall(r"^(\S+)\s+: ok=\d+\s+changed=(\d+)", printed, re.MULTILINE)
     changed = re.findall(r"^TASK \[(.*)\] \*+$(?:\n(?!TASK).*)*?\n(changed: .*)$", printed, re.MULTILINE)
-    assert {host for host, _ in recap} >= {"head", "n1", "n2", "leaf0"}
     assert all(count == "0" for _, count in recap), (recap, changed)
+    return {host for host, _ in recap}
+
+
+def test_second_converge_changes_nothing(site):
+    """Catches: a task that changes something on every run. Over plain SSH, as sites run it."""
+    plays = yaml.safe_load((CHECKOUT / "playbooks/site.yml").read_text(encoding="utf-8"))
+    held = {"always", *OF_ALL[1].split(","), *OF_A_PART[1].split(",")}
+    assert {tag for play in plays for tag in play["tags"]} == held, "a play that is never played twice"
+    assert unchanged(site, *OF_A_PART, plain_ssh=True) == {"head", "n1", "leaf0"}
+    assert unchanged(site, *OF_ALL, plain_ssh=True) >= {"head", "n1", "n2"}
 
 
 def test_healthy_lab_passes(fresh):
@@ -32,20 +48,6 @@ def test_healthy_lab_passes(fresh):
     report = (run / "report.html").read_text(encoding="utf-8")
     assert "PASS" in report
     assert (run / "junit.xml").exists()
-
-
-def test_loss_on_a_leaf_port_is_found(fresh):
-    """Catches: loss that retransmission hides from every bandwidth figure."""
-    fresh.lab.fault_loss("n1", "rail0", 2)
-    status, verdict, run = fresh.accept("loss", "config", "fabric")
-    assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
-    failed = [cell["cell"] for cell in verdict["cells"] if cell["outcome"] == "FAIL"]
-    assert any("counter.rdma.out_of_seq_request/n1/rail0" in cell for cell in failed), failed
-    assert any("/leaf0/rail0" in cell and "port=swp1" in cell for cell in failed), failed
-    assert not [cell for cell in failed if "/rail1/" in cell], failed
-    report = (run / "report.html").read_text(encoding="utf-8")
-    assert "n1" in report
-    assert "rail0" in report
 
 
 def test_rail_that_is_down_is_found(fresh):

@@ -1,21 +1,15 @@
 """The built collection on machines: converge, come to rest, mend; with no checkout in reach."""
 
-from __future__ import annotations
-
 import re
 import subprocess
-import sys
 
 import pytest
 
+from collection.build import build
 from lab.acceptance import BIN, environment
-from lab.paths import CHECKOUT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
-sys.path[:0] = [str(CHECKOUT / "collection")]
-
-from build import build  # noqa: E402
 
 PLAY = """\
 - hosts: compute
@@ -41,12 +35,8 @@ def converge(fresh, tmp_path):
     hidden = tmp_path / "hidden/shakedown"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError('shakedown of this machine')")
-    own = {
-        "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
-        "ANSIBLE_ROLES_PATH": str(tmp_path / "none"),
-        "ANSIBLE_COLLECTIONS_PATH": str(tmp_path),
-        "PYTHONPATH": str(hidden.parent),
-    }
+    own = {"ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "ANSIBLE_ROLES_PATH": str(tmp_path / "none")}
+    own |= {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path), "PYTHONPATH": str(hidden.parent)}
 
     def run() -> tuple[dict[str, int], str]:
         argv = [BIN / "ansible-playbook", "-i", fresh.inventory, "play.yml"]

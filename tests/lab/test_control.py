@@ -1,7 +1,5 @@
 """What ends, cuts off or doubles a run in the virtual cluster: a dead slurmctld, a killed playbook."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

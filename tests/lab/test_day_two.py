@@ -1,8 +1,6 @@
 """Day two on three virtual nodes: nights with a fault that is found, drained, retested and given back; what
 changed between two runs; jobs that are preempted or lose their node."""
 
-from __future__ import annotations
-
 import calendar
 import json
 import shlex
@@ -16,6 +14,7 @@ from conftest import NAME, converged, inventory_with
 
 from lab.acceptance import BIN, environment
 from lab.paths import CHECKOUT
+from tests.kit.run import ran
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
 
@@ -82,13 +81,8 @@ class Nights:
 
     def call(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run a command of shakedown as the service does."""
-        return subprocess.run(
-            [BIN / "shakedown", *argv],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=CHECKOUT,
-            env=environment(self.site.lab.name, self.site.wheels),
+        return ran(
+            BIN / "shakedown", *argv, cwd=CHECKOUT, env=environment(self.site.lab.name, self.site.wheels)
         )
 
     def night(self, *options: str) -> tuple[int, dict]:
@@ -143,9 +137,7 @@ def test_a_change_between_two_runs_is_named(day):
     _, _, before = day.accept("before", "config", "fabric")
     day.lab.ssh("n1", ["ip", "link", "set", "fab0", "mtu", "4500"])
     _, _, after = day.accept("after", "config", "fabric")
-    done = subprocess.run(
-        [BIN / "shakedown", "compare", before, after], check=False, capture_output=True, text=True
-    )
+    done = ran(BIN / "shakedown", "compare", before, after)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "n1 nic fab0 mtu_bytes: 9000 -> 4500" in done.stdout.splitlines()
     assert not [line for line in done.stdout.splitlines() if not line.startswith("n1 ")], done.stdout
@@ -159,13 +151,8 @@ def test_a_preempted_night_is_inconclusive_within_a_minute(day, tmp_path):
     def preempt() -> None:
         if _wait_for_job(day, "fabric."):
             taken.append(time.time())
-            urgent = [
-                "srun",
-                "--partition=urgent",
-                f"--nodelist={','.join(NODES)}",
-                "--nodes=3",
-                "--exclusive",
-            ]
+            urgent = ["srun", "--partition=urgent", f"--nodelist={','.join(NODES)}", "--nodes=3"]
+            urgent += ["--exclusive"]
             day.lab.ssh("head", [*urgent, "sleep", "5"], timeout_s=300)
 
     night = _while(preempt, nights)

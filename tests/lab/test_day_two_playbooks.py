@@ -1,8 +1,6 @@
 """Day two as its pages have it, on three virtual nodes: the timer on the login node, a node that failed, a
 firmware day. Every command stands in nightly.md, node-failed.md or firmware-day.md of docs/how-to."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re
@@ -158,14 +156,8 @@ def test_a_firmware_day(lab_site):
     """Catches: an upgrade that is not named, a metric without a decision, and an effect credited to the
     upgrade although something else changed."""
     runs = lab_site.folder
-    named = (
-        "-e",
-        "firmware_changed=nic.mtu_bytes",
-        "-e",
-        '{"firmware_nodes": ["n1"]}',
-        "-e",
-        f"run_root={runs}",
-    )
+    named = ("-e", "firmware_changed=nic.mtu_bytes", "-e", '{"firmware_nodes": ["n1"]}', "-e")
+    named += (f"run_root={runs}",)
 
     def upgrade():
         lab_site.lab.ssh("n1", ["ip", "link", "set", "fab0", "mtu", "4500"])

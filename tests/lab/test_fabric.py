@@ -4,8 +4,6 @@
 spine1; a spine's swp1 goes to leaf0 and its swp2 to leaf1 (docs/how-to/lab-of-leaves-and-spines.md).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -3,11 +3,8 @@
 `make test-foreign` runs it. The cluster is set up by lab/foreign, and by none of the playbooks.
 """
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -34,6 +31,7 @@ from foreign_site import (
 from lab import cluster
 from lab.acceptance import BIN, Steps, environment, playbook, wheelhouse
 from lab.cluster import Lab
+from tests.kit.run import ran
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
 
@@ -55,11 +53,9 @@ class Theirs:
 
     def command(self, *words: object) -> tuple[int, str, str]:
         """Run the command line on the controller; return its status and what it printed."""
-        done = subprocess.run(
-            [BIN / "shakedown", *map(str, words)],
-            check=False,
-            capture_output=True,
-            text=True,
+        done = ran(
+            BIN / "shakedown",
+            *words,
             env={**os.environ, **environment(self.lab.name, self.wheels)},
             timeout=1200,
         )
@@ -90,14 +86,8 @@ class Theirs:
 
     def jobs_ever(self) -> int:
         """Count the jobs that Slurm was ever given."""
-        asked = [
-            "sacct",
-            "--allusers",
-            "--noheader",
-            "--allocations",
-            "--starttime=2020-01-01",
-            "--format=JobID",
-        ]
+        asked = ["sacct", "--allusers", "--noheader", "--allocations", "--starttime=2020-01-01"]
+        asked += ["--format=JobID"]
         done = self.lab.ssh("head", asked)
         assert done.returncode == 0, done.stderr
         return len(done.stdout.splitlines())
@@ -231,13 +221,9 @@ def test_a_limit_of_the_account_is_told_before_the_first_job(accepted):
 def test_a_waiver_that_has_expired_is_refused(described):
     """Catches: a failure that stays accepted after the day that was signed for."""
     late = other(described.site, "late")
-    waiver = {
-        "name": "slow-cable",
-        "cells": "fabric/ib_write_bw/bandwidth/*n2*/rail1/*",
-        "reason": "replacement on order",
-        "owner": "A. Person",
-        "expires": str(date.today() - timedelta(days=1)),
-    }
+    waiver = {"name": "slow-cable", "cells": "fabric/ib_write_bw/bandwidth/*n2*/rail1/*"}
+    waiver |= {"reason": "replacement on order", "owner": "A. Person"}
+    waiver |= {"expires": str(date.today() - timedelta(days=1))}
     (late / "group_vars/all/waivers.yml").write_text(yaml.safe_dump({"waivers": [waiver]}))
     status, said, error = described.command("plan", late, "--output", described.folder / "late-run")
     assert (status, said) == (2, "")

@@ -1,7 +1,6 @@
 """Hosts: what the roles set is on the wire, survives a reboot, is missed when gone, and can be taken back."""
 
-from __future__ import annotations
-
+import json
 import re
 import time
 
@@ -9,6 +8,8 @@ import pytest
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
+# lldpd says what is at its ports every 30 s (tx-interval), and at once after a start.
+LLDP_S = 40
 CHECK = "/usr/local/libexec/shakedown/host-settings check --all"
 CM = "/sys/kernel/config/rdma_cm/rxe0"
 FORGET_TOS = f"mkdir {CM}; echo 0 > {CM}/ports/1/default_roce_tos; rmdir {CM}"
@@ -86,15 +87,39 @@ def test_settings_survive_a_reboot(fresh):
     assert said.count("as wanted") >= 3, said
 
 
-def test_each_planted_misconfiguration_is_named(fresh):
-    """Catches: a config stage that is green on a host that lost a setting, or blames its neighbour."""
+# A wrong setting of each port of the leaf, in the words of its read-back. swp1 and swp2 are rail0 of n1 and
+# n2, swp3 and swp4 their rail1. No host has the same setting wrong at the other end.
+PORTS = {
+    ("swp1", "rail0"): '"traffic_class": 1',
+    ("swp2", "rail0"): "mtu: 1500 -> 9000",
+    ("swp3", "rail1"): "roce.ecn false -> true",
+    ("swp4", "rail1"): "fa17:",
+}
+
+
+@pytest.fixture(scope="module")
+def misconfigured(site):
+    """Reasons of the failed cells, and of all, of one run with every host fault and one for each port."""
+    site.restore()
     for machine, faults in FAULTS.items():
         for setting, script in faults.items():
-            said = shell(fresh, machine, f"{script} && echo planted")
+            said = shell(site, machine, f"{script} && echo planted")
             assert said.endswith("planted\n"), (machine, setting, said)
-    status, verdict, _ = fresh.accept("misconfigured", "config")
+    site.lab.fault_wrong_dscp_map("n1", "rail0")
+    site.lab.fault_port_mtu("n2", "rail0", 1500)
+    site.lab.fault_ecn_off("n1", "rail1")
+    site.lab.fault_rate("n2", "rail1", 40)
+    site.lab.fault_port_down("n2", "rail1")
+    time.sleep(LLDP_S)
+    status, verdict, _ = site.accept("misconfigured", "config")
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
-    failed = {c["cell"]: c["reason"] for c in verdict["cells"] if c["outcome"] == "FAIL"}
+    reasons = {c["cell"]: c["reason"] for c in verdict["cells"]}
+    return {c["cell"]: c["reason"] for c in verdict["cells"] if c["outcome"] == "FAIL"}, reasons
+
+
+def test_each_planted_misconfiguration_is_named(misconfigured):
+    """Catches: a config stage that is green on a host that lost a setting, or blames its neighbour."""
+    failed, _ = misconfigured
     for machine, faults in FAULTS.items():
         for setting in faults:
             mine = [r for c, r in failed.items() if f"/{machine}/" in c and c.endswith(f"setting={setting}")]
@@ -103,6 +128,47 @@ def test_each_planted_misconfiguration_is_named(fresh):
     # Rail 1 of n2 lost its device and n1 has none of n2's faults.
     assert not [c for c in failed if "/n1/" in c and "rdma.device" in c]
     assert not [c for c in failed if "/n2/" in c and "mtu.host_bytes" in c]
+
+
+def test_wrong_settings_of_four_ports_are_each_named(misconfigured):
+    """Catches: a switch that drifted from the intent and forwards all the same; a port named for another."""
+    failed, _ = misconfigured
+    found = {cell: reason for cell, reason in failed.items() if "switch_settings" in cell}
+    wanted = {
+        f"config/switch_settings/wrong/leaf0/{rail}/-/port={port}": words
+        for (port, rail), words in PORTS.items()
+    }
+    assert set(found) == set(wanted)
+    for cell, words in wanted.items():
+        assert words in found[cell]
+        assert f"leaf0 {cell.partition('port=')[2]}: " in found[cell]
+        assert not [other for other in PORTS.values() if other != words and other in found[cell]]
+
+
+def test_both_ends_of_a_cable_are_held_against_each_other(misconfigured):
+    """Catches: a port whose setting is another than its host's, or a cable named that has none of it."""
+    failed, reasons = misconfigured
+    where = "config/crosscheck/wrong/"
+    ends = {cell.removeprefix(where): reason for cell, reason in failed.items() if cell.startswith(where)}
+    wanted = {
+        "n1/rail0/-/what=dscp.26": "n1/fab0 has class 3, leaf0/swp1 has class 1",
+        "n2/rail0/-/what=dscp.26": "n2/fab0 has class 0, leaf0/swp2 has class 3",  # the host's own fault
+        "n2/rail0/-/what=mtu": "n2/fab0 has 9000 bytes, leaf0/swp2 has 1500 bytes",
+    }
+    assert set(ends) == set(wanted), ends
+    assert all(words in ends[end] for end, words in wanted.items()), ends
+    # The port that is shut. Its neighbour is not asked: it may as well be the node's cable.
+    shut = f"{where}n2/rail1/-/what=cabling"
+    assert "leaf0/swp4 heard no LLDP neighbour" in reasons[shut], reasons.get(shut)
+    assert not [cell for cell in ends if cell.endswith("what=cabling")]
+
+
+def test_the_switch_is_as_before_once_its_faults_are_cleared(misconfigured, site):
+    """Catches: a fault that `lab fault clear` leaves behind, and with it the next one's verdict spoiled."""
+    assert site.lab.fault_clear()
+    applied = shell(site, "leaf0", "/usr/local/sbin/roce-leaf apply --saved")
+    assert json.loads(applied)["changed"] is False, applied
+    assert shell(site, "leaf0", "ip -br link show dev swp4").split()[1] == "UP"
 
 
 def test_rollback_restores_the_hosts(fresh):

@@ -3,10 +3,7 @@
 `pytest tests/lab/test_mesh.py --repetitions 3` plants every fault three times, in one lab.
 """
 
-from __future__ import annotations
-
 import json
-import subprocess
 import threading
 import time
 
@@ -14,6 +11,7 @@ import pytest
 from conftest import NAME, converged, inventory_with
 
 from lab.acceptance import BIN
+from tests.kit.run import ran
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
 
@@ -57,9 +55,7 @@ def mesh(mesh_site):
 
 def causes_of(run):
     """Whom the mesh blames, as `shakedown localise` prints it."""
-    done = subprocess.run(
-        [BIN / "shakedown", "localise", run, "--json"], check=False, capture_output=True, text=True
-    )
+    done = ran(BIN / "shakedown", "localise", run, "--json")
     assert done.returncode in (0, 1, 3), done.stderr
     found = json.loads(done.stdout)
     return done.returncode, [c for c in found["causes"] if c["blamed"]], found

@@ -4,8 +4,6 @@ Seen in the lab: the all-reduce was proved; of the ping-pong a rank never ended 
 why inventories/lab goes over TCP (group_vars/all/lab.yml).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -17,15 +15,9 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
 # What roles/openmpi gives every site, and what Soft-RoCE needs beside it: no look at a datagram's sender,
 # which it does not tell, and no events, which its ports do not raise.
-VERBS = {
-    "OMPI_MCA_pml": "ucx",
-    "OMPI_MCA_btl_tcp_if_include": "10.20.0.0/24",
-    "PMIX_MCA_ptl_tcp_if_include": "10.20.0.0/24",
-    "UCX_TLS": "rc,self",
-    "UCX_NET_DEVICES": "rxe0:1",
-    "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
-    "UCX_IB_ASYNC_EVENTS": "n",
-}
+VERBS = {"OMPI_MCA_pml": "ucx", "OMPI_MCA_btl_tcp_if_include": "10.20.0.0/24"}
+VERBS |= {"PMIX_MCA_ptl_tcp_if_include": "10.20.0.0/24", "UCX_TLS": "rc,self", "UCX_NET_DEVICES": "rxe0:1"}
+VERBS |= {"UCX_UD_VERBS_ETH_DGID_CHECK": "n", "UCX_IB_ASYNC_EVENTS": "n"}
 # A rank over Soft-RoCE may never end (UCX 1.18.1): then Slurm ends the job, srun the step once another rank
 # has ended, or UCX says itself what it lacks.
 REASONS = re.compile(r"UCX says|ended (TIMEOUT|CANCELLED)|signal \d+|First task exited \d+s ago")

@@ -1,7 +1,5 @@
 """Faults of links and NICs that only counters tell: each is named by its counter, at its node and rail."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

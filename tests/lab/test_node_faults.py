@@ -1,7 +1,5 @@
 """Faults of a node, and a leaf that cannot be reached: the right verdict, and the right name first."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

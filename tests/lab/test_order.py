@@ -1,7 +1,5 @@
 """An ordered run in the virtual cluster: each node signs with its own key, no node writes the programs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -9,6 +7,8 @@ import pytest
 from conftest import NAME, converged, inventory_with
 
 from lab.acceptance import BIN, environment
+from tests.kit.key import make_key, make_signers
+from tests.kit.run import ran
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
 
@@ -47,13 +47,7 @@ def ordered_site(tmp_path_factory):
 
 def call(site, *words: object) -> subprocess.CompletedProcess[str]:
     """Call the controller's own command line."""
-    return subprocess.run(
-        [BIN / "shakedown", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(site.lab.name, site.wheels),
-    )
+    return ran(BIN / "shakedown", *words, env=environment(site.lab.name, site.wheels))
 
 
 def test_an_ordered_run_is_signed_by_each_node_and_verifies(ordered_site):
@@ -61,9 +55,8 @@ def test_an_ordered_run_is_signed_by_each_node_and_verifies(ordered_site):
     that cannot sign the chain; an honest run that is not as ordered; an output
     that is changed after its node had signed it, and verifies."""
     site, folder = ordered_site, ordered_site.folder
-    run, key, order = folder / "ordered", folder / "customer", folder / "order.json"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    (folder / "signers").write_text(f"customer@site {key.with_suffix('.pub').read_text()}")
+    run, key, order = folder / "ordered", make_key(folder, "customer"), folder / "order.json"
+    make_signers(folder / "signers", {"customer@site": key})
     keys = {m: site.lab.ssh(m, ["cat", "/etc/ssh/ssh_host_ed25519_key.pub"]).stdout for m in MACHINES}
     (folder / "known").write_text("".join(f"{machine} {text}" for machine, text in keys.items()))
     made = call(site, "plan", site.inventory, "--output", run)

@@ -8,8 +8,6 @@ Every port is shaped, so that ports limit and not memory copies. References come
 same lab. A lab that SHAKEDOWN_SPACES_LAB names, up and with site.yml done, is used and left up.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

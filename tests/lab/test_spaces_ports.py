@@ -1,7 +1,5 @@
 """What a slow port of a lab of namespaces does to a collective's traffic. Needs root and no GPU."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor

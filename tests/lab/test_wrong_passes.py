@@ -1,7 +1,5 @@
 """Evidence that is none, in the virtual cluster: work not done, and one machine that stands for two."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,7 @@
 """Recorded machines: a description of published facts becomes the files that the probes read.
 
 Each YAML file beside this names its sources, and what of it nobody has published and was made. Counters have
-the names of the kernel's sources (nics/families.py); their values are 7 everywhere.
+the names of the kernel's sources (nics/counter_sets.yml); their values are 7 everywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from shakedown.nics.families import RDMA
+from shakedown.nics.counter_sets import RDMA
 
 HERE = Path(__file__).parent
 # Every machine with every driver stack that its file has.

@@ -1,7 +1,5 @@
 """The wheel, built once for all tests of what is installed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

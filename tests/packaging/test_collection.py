@@ -1,7 +1,5 @@
 """The roles as a collection: built, installed into an empty folder, and run with nothing else in reach."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -11,11 +9,10 @@ import pytest
 import yaml
 from installed import ROOT, done
 
+from collection.build import NAME, PLUGINS, build, filter_names, with_full_names
+
 pytestmark = pytest.mark.slow
 
-sys.path[:0] = [str(ROOT / "collection")]
-
-from build import NAME, PLUGINS, build, filter_names, with_full_names  # noqa: E402
 
 ANSIBLE = Path(sys.executable).parent
 # A host with GPUs and without RDMA devices, as recorded.

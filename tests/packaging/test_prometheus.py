@@ -4,8 +4,6 @@ Both programs come from PATH or, where apt can fetch them, from Debian's package
 installed.
 """
 
-from __future__ import annotations
-
 import functools
 import http.client
 import json

@@ -1,7 +1,5 @@
 """ReFrame by hand: nothing exported but the run, from a checkout and from an installed package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -12,6 +10,8 @@ from pathlib import Path
 import pytest
 from installed import ROOT, UV, done
 from reframe_slurm import fake_slurm
+
+from tests.kit.files import edited
 
 pytestmark = pytest.mark.slow
 
@@ -137,9 +137,8 @@ def test_values_stand_beside_their_references(at, run, tmp_path):
 
 def test_a_value_below_its_reference_fails_in_reframe(plain, run, tmp_path):
     """Catches: references that ReFrame shows and does not hold a value to."""
-    plan = json.loads((run / "plan.json").read_text())
-    plan["references"]["h200x4-h2d"]["value"] = 60.0
-    (run / "plan.json").write_text(json.dumps(plan))
+    with edited(run / "plan.json") as plan:
+        plan["references"]["h200x4-h2d"]["value"] = 60.0
     slurm = fake_slurm(tmp_path, tmp_path / "recorded")
     checks = ROOT / "reframe_tests"
     path = f"{slurm}:/usr/bin:/bin"

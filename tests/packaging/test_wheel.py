@@ -1,11 +1,8 @@
 """The wheel as users install it, beside nothing else: does it do what the README promises on any laptop?"""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -13,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from installed import ROOT, UV, done
+
+from tests.kit.key import make_key, make_signers
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +78,7 @@ def test_the_wheel_holds_data_and_no_workload(wheel):
         f"shakedown/references/profiles/{p.name}" for p in (ROOT / "reframe_tests/references").glob("*.yml")
     }
     data |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown/benchmarks").glob("*/*.c")}
+    data |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown/nics").glob("*.yml")}
     data |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown/onnode").glob("*.sh")}
     checks = {f"reframe_tests/{name}.py" for name in ("check", "guard", "settings")}
     assert {n for n in names if n.startswith("reframe_tests/")} == checks
@@ -120,10 +120,8 @@ def test_a_run_is_read_judged_reported_sealed_and_verified(laptop, recorded_run,
     assert laptop("verdict", run, "--write").startswith("PASS ")
     laptop("report", run)
     assert {p.name for p in run.iterdir()} >= {"report.html", "junit.xml", "metrics.prom", "report.md"}
-    key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", key], check=True)
-    signers = tmp_path / "signers"
-    signers.write_text(f"me {(tmp_path / 'key.pub').read_text()}")
+    key = make_key(tmp_path, "key")
+    signers = make_signers(tmp_path / "signers", {"me": key})
     laptop("seal", run, "--key", key, "--redact")
     assert laptop("verify", run, "--signers", signers).startswith("VERIFIED ")
 
@@ -146,7 +144,7 @@ def test_runs_are_set_side_by_side(laptop, recorded_run):
     a, b, inference = map(recorded_run, ("h200x4_nccl_healthy", "h200x4_nccl_p2p_off", "h200x4_interconnect"))
     for run in (a, b, inference):
         laptop("collect", run)
-    laptop("sweeps", f"a={a}", f"b={b}", "--html", "ab.html", "--svg", "ab.svg")
+    laptop("sweeps", f"a={a}", f"b={b}", "--html", "ab.html")
     laptop("interconnect", f"none={inference}")
 
 

@@ -4,8 +4,6 @@ A run of today has a list of what each job's folder held. Runs from before have 
 they are evidence, and what may go unnoticed stands here with the reason.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -23,14 +21,9 @@ from shakedown.records.verdict import Verdict
 from shakedown.run.folder import to_json, write_aside
 
 # The kinds of jobs of each, so that every kind of which there is a good run is here once.
-RUNS = {
-    "lab_healthy": ("settings", "mesh", "mpi_pingpong", "mpi_allreduce"),
-    "h200_rate_2": ("gpu_rate",),
-    "h200_int8": ("inference", "copies", "pcie_path"),
-    "h200x4_nccl_healthy": ("nccl", "gpu_node"),
-    "h100x2_own_references": ("torch_collectives",),
-    "h100x2_lora": ("lora",),
-}
+RUNS = {"lab_healthy": ("settings", "mesh", "mpi_pingpong", "mpi_allreduce"), "h200_rate_2": ("gpu_rate",)}
+RUNS |= {"h200_int8": ("inference", "copies", "pcie_path"), "h200x4_nccl_healthy": ("nccl", "gpu_node")}
+RUNS |= {"h100x2_own_references": ("torch_collectives",), "h100x2_lora": ("lora",)}
 # ReFrame's copies, from which nothing is read (docs/explanation/trust.md).
 DECIDES_NOTHING = ("rfm_job.sh", "rfm_job.out")
 # What decides no cell of a run from before there was a list, and why.

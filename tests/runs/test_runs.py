@@ -6,8 +6,6 @@ what it must say: `failed`, the cells that failed, required or not, and `says`, 
 must hold.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,11 +1,8 @@
 """Run the role against scripted devices, through Ansible's own connection plugins."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -15,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.kit.run import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 FABRIC = yaml.safe_load((ROOT / "inventories/lab/group_vars/all/fabric.yml").read_text())["fabric"]
@@ -86,19 +85,14 @@ def play(tmp_path: Path) -> Callable[..., Result]:
             "ANSIBLE_DEPRECATION_WARNINGS": "False",
         }
         (tmp_path / "ansible.cfg").write_text("[defaults]\n")
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).parent / "ansible-playbook"),
-                "-i",
-                str(tmp_path / "inventory.yml"),
-                "-e",
-                json.dumps({"fabric": FABRIC}),
-                *arguments,
-                str(tmp_path / "play.yml"),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        done = ran(
+            Path(sys.executable).parent / "ansible-playbook",
+            "-i",
+            tmp_path / "inventory.yml",
+            "-e",
+            json.dumps({"fabric": FABRIC}),
+            *arguments,
+            tmp_path / "play.yml",
             env=environment,
             cwd=tmp_path,
             timeout=HANGS_S,

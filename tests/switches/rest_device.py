@@ -81,13 +81,8 @@ class RestDevice:
             maps = [{"name": n, "dscp-map-entries": {"dscp-map-entry": entries}} for n in names]
             return {"openconfig-qos-maps-ext:dscp-maps": {"dscp-map": maps}} if maps else None
         if path.endswith("/wred-profiles") and self.roce:
-            config = {
-                "ecn": "ECN_GREEN",
-                "wred-green-enable": True,
-                "green-min-threshold": 1048576,
-                "green-max-threshold": 2097152,
-                "green-drop-probability": 5,
-            }
+            config = {"ecn": "ECN_GREEN", "wred-green-enable": True, "green-min-threshold": 1048576}
+            config |= {"green-max-threshold": 2097152, "green-drop-probability": 5}
             return {"openconfig-qos:wred-profiles": {"wred-profile": [{"name": "ROCE", "config": config}]}}
         if path.endswith("interfaces/interface"):
             return {"openconfig-qos:interface": [self.interface(port) for port in self.ports]}

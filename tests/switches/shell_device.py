@@ -90,12 +90,8 @@ class ShellDevice:
 
     async def serve(self, process: asyncssh.SSHServerProcess) -> None:
         """Run what was asked in a shell of this switch."""
-        environment = {
-            **os.environ,
-            "SWITCH": str(self.home),
-            "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}",
-            "HOME": str(self.home),
-        }
+        environment = {**os.environ, "SWITCH": str(self.home)}
+        environment |= {"PATH": f"{self.home / 'bin'}:{os.environ['PATH']}", "HOME": str(self.home)}
         local = await asyncio.create_subprocess_exec(
             "sh",
             "-c",

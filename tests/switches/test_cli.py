@@ -1,7 +1,5 @@
 """The role on switches with a command line, through ansible.netcommon.network_cli over SSH."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The role switch_counters on a switch with a command line, and what is made of its reading."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.nos.cable_ends import links_of, neighbours_of

@@ -3,8 +3,6 @@
 Here, if this kernel has ets, red and flower; else on the lab's leaf, if a lab is up; else skipped.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -14,6 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit.run import ran
+from tests.kit.site import roce
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "roles/roce_switch/filter_plugins"))
@@ -32,15 +33,10 @@ PROBE = " && ".join(
     )
 )
 INTENT = {
-    "roce": {
-        "dscp": 26,
-        "priority": 3,
-        "traffic_class": 3,
-        "queue": 3,
-        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6, "scheduler": "strict"},
-        "ecn": {"min_bytes": 30000, "max_bytes": 90000, "mark_percent": 10},
-        "pfc": {"enabled": True},
-    },
+    "roce": roce(
+        cnp={"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6, "scheduler": "strict"},
+        ecn={"min_bytes": 30000, "max_bytes": 90000, "mark_percent": 10},
+    ),
     "mtu_bytes": 9000,
     "link_speed_gbps": 10,
     "ports": ["swp1", "swp2"],
@@ -106,9 +102,7 @@ def leaf(shell):
             f"unshare -n bash -c {shlex.quote(SETUP + script)}; ",
             "kill $(cat $box/host*) 2>/dev/null; rm -rf $box",
         )
-        done = subprocess.run(
-            [*shell, "".join(parts)], capture_output=True, text=True, check=False, cwd=ROOT, timeout=180
-        )
+        done = ran(*shell, "".join(parts), cwd=ROOT, timeout=180)
         documents = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         assert documents, done.stdout + done.stderr
         return documents

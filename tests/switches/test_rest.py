@@ -1,7 +1,5 @@
 """The role on Dell Enterprise SONiC, through ansible.netcommon.httpapi and RESTCONF over HTTPS."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.switches.rest_device import RestDevice

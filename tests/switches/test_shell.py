@@ -1,7 +1,5 @@
 """The role on switches with a Linux shell, community SONiC and Cumulus, through Ansible's ssh connection."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

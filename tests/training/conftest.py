@@ -1,7 +1,5 @@
 """Training jobs of the tiny shape on gloo, through the job's own program, collection and verdict."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -15,37 +13,22 @@ from typing import Any
 import pytest
 
 from shakedown.benchmarks.lora.settings import TrainingSpec
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
-from shakedown.records.base import Stage
-from shakedown.records.results import JobRecord
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.job import leave_the_rest, write_job
+from tests.kit.run import python, write_run
+from tests.kit.site import inventory as inventory_of
+from tests.kit.site import lab_fabric, plan_site
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(os.environ.get("TRAINING_ENV", Path.home() / ".cache/shakedown/training-venv"))
 PYTHON = ENVIRONMENT / "bin/python"
 NODES = ("n1", "n2")
-TINY: dict[str, Any] = {
-    "model": "tiny",
-    "layout": "ddp",
-    "gpus_per_node": 1,
-    "device": "cpu",
-    "dtype": "fp32",
-    "steps": 40,
-    "warmup_steps": 3,
-    "sequence_tokens": 64,
-    "micro_batch": 2,
-    "global_batch": 8,
-    "learning_rate": 0.01,
-    "clip": 10.0,
-    "compile": False,
-    "hang_s": 40.0,
-    "start_s": 420.0,
-    "python": str(PYTHON),
-}
+TINY: dict[str, Any] = {"model": "tiny", "layout": "ddp", "gpus_per_node": 1, "device": "cpu"}
+TINY |= {"dtype": "fp32", "steps": 40, "warmup_steps": 3, "sequence_tokens": 64, "micro_batch": 2}
+TINY |= {"global_batch": 8, "learning_rate": 0.01, "clip": 10.0, "compile": False, "hang_s": 40.0}
+TINY |= {"start_s": 420.0, "python": str(PYTHON)}
 
 
 @pytest.fixture(autouse=True)
@@ -57,35 +40,8 @@ def training_environment() -> None:
 
 def inventory(settings: dict[str, Any]) -> dict[str, Any]:
     """What Ansible says of two nodes without a fabric to measure, that train."""
-    fabric = {
-        "system": "training",
-        "profile": "lora_tests",
-        "link_speed_gbps": 25,
-        "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
-        "roce": {
-            "dscp": 26,
-            "priority": 3,
-            "traffic_class": 3,
-            "queue": 3,
-            "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
-            "pfc": {"enabled": True},
-        },
-        "rails": [{"name": "rail0", "subnet": "10.10.0.0/24"}],
-    }
-    acceptance = {"lora": [settings], "counter_tests": False}
-    hosts = {
-        name: {
-            "fabric": fabric,
-            "acceptance": acceptance,
-            "mgmt_ip": f"10.20.0.{i}",
-            "fabric_nics": [
-                {"rail": "rail0", "netdev": "fab0", "rdma_device": "rxe0", "ipv4": f"10.10.0.{i}/24"}
-            ],
-        }
-        for i, name in enumerate(NODES, start=1)
-    }
-    return {"_meta": {"hostvars": hosts}, "compute": {"hosts": list(NODES)}}
+    intent = lab_fabric(1, system="training", profile="lora_tests")
+    return inventory_of(NODES, {"lora": [settings], "counter_tests": False}, intent)
 
 
 class Training:
@@ -95,15 +51,8 @@ class Training:
         self.run = folder
         settings = {**TINY, **changes}
         catalogue = load_catalogue([ROOT / "tests/training/lora_tests.yml", "lora_generated"])
-        plan, jobs = make_plan(
-            site_of(inventory(settings), Path("inventories/x")),
-            catalogue,
-            run="r1",
-            created="2026-01-01T00:00:00Z",
-        )
-        folder.mkdir(exist_ok=True)
-        write_aside(folder / "plan.json", to_json(plan))
-        write_aside(folder / "jobs.json", to_json(jobs))
+        plan, jobs = plan_site(inventory(settings), catalogue)
+        write_run(folder, plan, jobs)
         self.job = jobs.jobs[0]
         self.spec = TrainingSpec.from_json(self.job.settings)
         self.out = folder
@@ -115,22 +64,10 @@ class Training:
         self.out = self.run / "raw" / f"{self.job.name}.a{attempt}"
         self.out.mkdir(parents=True)
         (self.out / "spec.json").write_text(json.dumps(self.job.settings))
-        command = [
-            sys.executable,
-            "-m",
-            "shakedown.benchmarks.lora.job",
-            str(self.out),
-            ",".join(NODES),
-            "--",
-            str(PYTHON),
-            str(ROOT / "tests/training/two_nodes.py"),
-            ",".join(NODES),
-            str(self.spec.gpus_per_node),
-            str(ROOT / "workloads/lora_trainer/launch.py"),
-            str(self.out / "spec.json"),
-            str(self.out),
-        ]
-        self.child = subprocess.Popen(command, cwd=ROOT)
+        command = [sys.executable, "-m", "shakedown.benchmarks.lora.job", self.out, ",".join(NODES), "--"]
+        command += [PYTHON, ROOT / "tests/training/two_nodes.py", ",".join(NODES), self.spec.gpus_per_node]
+        command += [ROOT / "workloads/lora_trainer/launch.py", self.out / "spec.json", self.out]
+        self.child = subprocess.Popen([*map(str, command)], cwd=ROOT)
 
     def wait(self, timeout_s: float = 480) -> int:
         """Wait for the job's end, note what Slurm would have said of it, and return the exit status."""
@@ -138,22 +75,8 @@ class Training:
         code = self.child.wait(timeout=timeout_s)
         state = "COMPLETED" if code == 0 else "FAILED"
         problem = None if state == "COMPLETED" else {"kind": "other", "message": f"Slurm says {state}"}
-        record = JobRecord.model_validate(
-            {
-                "schema": 1,
-                "run": "r1",
-                "stage": Stage.APPLICATION,
-                "test": self.job.name,
-                "job": str(self.attempt),
-                **ENDED,
-                "state": state,
-                "exit_code": f"{code}:0",
-                "nodes": NODES,
-                "attempt": self.attempt,
-                "problem": problem,
-            }
-        )
-        write_aside(self.out / "job.json", to_json(record))
+        about = {"state": state, "exit_code": f"{code}:0", "problem": problem, "attempt": self.attempt}
+        write_job(self.out, job=str(self.attempt), nodes=list(NODES), **about)
         leave_the_rest(self.run)
         return code
 
@@ -170,12 +93,7 @@ class Training:
     def verdict(self) -> Verdict:
         """Collect and judge, as the commands do."""
         collect(self.run)
-        done = subprocess.run(
-            [sys.executable, "-m", "shakedown", "verdict", str(self.run), "--json"],
-            capture_output=True,
-            cwd=ROOT,
-            check=False,
-        )
+        done = python("-m", "shakedown", "verdict", self.run, "--json", cwd=ROOT)
         return Verdict.model_validate_json(done.stdout)
 
     def cells(self) -> dict[str, tuple[str, str]]:

@@ -4,8 +4,6 @@ They need the training environment (`make training-env`) and are skipped, with t
 missing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Fast tests know no lab but their own."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 

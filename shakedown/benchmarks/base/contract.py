@@ -13,19 +13,67 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from shakedown.intent.acceptance import Section
-from shakedown.intent.site import Site
+from shakedown.intent.site import Fabric, Site
 from shakedown.intent.software import Origin, ProgramName, SoftwareSource
 from shakedown.onnode.software import apptainer_words, mounts, pyxis_options
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Better, Params, Stage
+from shakedown.records.base import Better, Params, PlainPath, Record, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.program import SOURCE, WORKLOADS
 from shakedown.records.results import Measurement, OutputRecord, RunProblem
 from shakedown.run.nic_counters import JobFolder
 
-# What a metrics function is given, and what it yields.
+# Files that a job reads.
+Program = PlainPath
+
+
+def without(settings: Any, *keys: str) -> Any:  # noqa: ANN401  (as the file has it)
+    """Return a job's settings without keys that orders of earlier releases had, and that decide nothing."""
+    return {k: v for k, v in settings.items() if k not in keys} if isinstance(settings, dict) else settings
+
+
+# Which TCP interfaces a job's data go over, so that they are looked at before it measures.
+
+
+class TcpPath(Record):
+    """A node's interface in a TCP network that a job uses.
+
+    Attributes:
+        rail: the network, as `tcp_fabrics` names it.
+        mtu_bytes: of the interface and the way between the nodes.
+    """
+
+    rail: str
+    netdev: str
+    ipv4: str
+    mtu_bytes: int
+
+
+TcpPaths = dict[str, tuple[TcpPath, ...]]
+
+
+def tcp_paths(site: Site, interfaces: Mapping[str, tuple[str, ...]]) -> TcpPaths:
+    """Return the interfaces among these, by node, that are of TCP networks; none of a node by itself."""
+    mtu = {fabric.name: fabric.mtu_bytes for fabric in site.tcp_fabrics}
+    paths = {
+        node: tuple(
+            TcpPath(rail=nic.fabric, netdev=nic.netdev, ipv4=nic.ipv4, mtu_bytes=mtu[nic.fabric])
+            for nic in site.tcp_nics.get(node, ())
+            if nic.netdev in names
+        )
+        for node, names in interfaces.items()
+    }
+    return paths if len(paths) > 1 and all(paths.values()) else {}
+
+
+def all_tcp_paths(site: Site, nodes: tuple[str, ...]) -> TcpPaths:
+    """Return every TCP interface of these nodes, where the site has no other network between them."""
+    if isinstance(site.fabric, Fabric):
+        return {}
+    return tcp_paths(site, {n: tuple(nic.netdev for nic in site.tcp_nics.get(n, ())) for n in nodes})
+
 
 SettingsT_co = TypeVar("SettingsT_co", covariant=True)
 
@@ -101,9 +149,6 @@ class Output(Generic[SettingsT_co]):
 # Raises BadInput for an output that cannot be read, or that is of something else than what was ordered;
 # NoEvidence where it could be read and decides nothing.
 Metrics = Callable[[Output[Any]], Iterator[Value]]
-
-
-# A benchmark's place in the nightly rotation.
 
 
 @dataclass(frozen=True)
@@ -302,9 +347,6 @@ class Benchmark:
     gather: Callable[[Plan, Path], Iterator[Measurement]] | None = None
 
 
-# How a task that Slurm starts gets the site's software; programs inside a task use onnode.software.
-
-
 def of(job: JobSpec, *names: str) -> tuple[str, SoftwareSource | None]:
     """Return the first of these that the site says something of; else the first, and None."""
     found = next(((name, job.software[name]) for name in names if name in job.software), None)
@@ -349,9 +391,6 @@ def within(
     if place.runtime == "pyxis":
         return words, tuple(map(shlex.quote, pyxis_options(place.container, seen)))
     return (*map(shlex.quote, apptainer_words(place.container, seen, gpus=gpus)), *words), ()
-
-
-# Programs of other environments, run by the interpreter of the site's own PyTorch.
 
 
 def workload(name: str, job: JobSpec, out: Path, *software: str, gpus: int) -> Launch:

@@ -13,8 +13,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
 
-# Whether what a program prints of its own times and rates agrees with itself and with its record.
-
 _ROUNDING = 1e-6  # these programs print every digit; nccl-tests rounds, and has a check of its own
 
 
@@ -50,9 +48,6 @@ def longer_than_recorded(counted_s: float, record: OutputRecord, tolerance: floa
         return ""
     whole = f"the whole test took {record.duration_s:.3g} s by its record"
     return f"this test counted over {counted_s:.3g} s, {whole}"
-
-
-# Where the ranks of a job ran, by the notes of `shakedown.onnode.pin`.
 
 
 @dataclass(frozen=True, slots=True)

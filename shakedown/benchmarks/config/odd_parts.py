@@ -16,8 +16,6 @@ from shakedown.records.results import Component, Measurement, RunProblem, Snapsh
 from shakedown.records.wording import natural_key, number
 from shakedown.run.folder import INVENTORY
 
-# How far a node's clock is from the submit host's, as far as two readings over a network can tell.
-
 # What unmunge(1) says of a credential that the clocks of two hosts spoil.
 _OF_CLOCKS = ("Rewound credential", "Expired credential")
 
@@ -247,8 +245,6 @@ def _classes_of_silent_nics(parts: Collection[Component]) -> dict[tuple[str, str
             found[part.host, part.name] = min(alike, key=lambda name: (-alike[name], name))
     return found
 
-
-# What the run's snapshot says: parts that differ, hosts that are one machine, clocks that are off.
 
 UNIFORM, IDENTITY, CLOCK = "inventory", "identity", "clock"
 

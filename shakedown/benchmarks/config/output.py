@@ -17,8 +17,6 @@ from shakedown.records.refusals import refusal
 from shakedown.records.results import RunProblem
 from shakedown.run.nic_counters import JobFolder
 
-# Who owns an address on a rail: what the owner's own ARP probe and the other nodes' kernels heard.
-
 
 class _Heard(NamedTuple):
     """What the node of an address reported of its NIC there: whose it is, and whether anybody answered it."""
@@ -133,9 +131,6 @@ def _named(mac: str, owners: Mapping[str, _Heard]) -> str:
 def _sentence(address: str, rail: str | None, owner: _Heard, other: str, heard_at: str) -> str:
     at = f" ({owner.mac})" if owner.mac else ""
     return f"{address} on {rail} is owned by {owner.node}{at} and by {other}, heard at {heard_at}"
-
-
-# Settings read back from nodes.
 
 
 def settings(output: Output[ReadBackSettings]) -> Iterator[Value]:

@@ -16,8 +16,6 @@ from shakedown.nos.crosscheck import End
 from shakedown.nos.system import Neighbours
 from shakedown.records.base import Record
 
-# What acceptance asks of the config stage.
-
 
 class ConfigStage(Record):
     """What the NICs of this site can show in the config stage; real ones show everything."""
@@ -34,9 +32,6 @@ class ConfigStage(Record):
     clock_offset_s: Annotated[float, Field(gt=0, le=300)] = 1.0
     # RoCE from node to node, counted by class where it arrives. None: this is not proved.
     traffic_class: TrafficClass | None = TrafficClass()
-
-
-# What a config job is ordered to read back.
 
 
 class ReadBackSettings(Record):
@@ -189,9 +184,6 @@ def judge(report: TargetReport, expected: Expectation) -> Iterator[tuple[str, in
 def _json(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 160 else text[:157] + "..."
-
-
-# What the host's end of a cable says of itself, from its settings report during the config stage.
 
 
 def host_end(report: TargetReport, heard: Neighbours | None = None) -> End:

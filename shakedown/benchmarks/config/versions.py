@@ -20,8 +20,6 @@ from shakedown.records.reading import read_evidence, read_record
 from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
 from shakedown.run.folder import INVENTORY, JOBS, RAW
 
-# What a run's raw files say of versions: of PyTorch, CUDA and NCCL on nodes, and of switches' systems.
-
 # What a profile's `software` may name: of which of the site's programs, and which part of what it tells.
 OF_PROGRAMS = {
     "cuda": (("pytorch", "cuda"),),

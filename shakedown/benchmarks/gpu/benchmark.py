@@ -15,7 +15,7 @@ from shakedown.benchmarks.base.contract import (
     nodes_with_gpus,
 )
 from shakedown.benchmarks.gpu.metrics import gpu_state, nvbandwidth
-from shakedown.benchmarks.gpu.settings import GpuNode, GpuNodeSettings, plan_gpu_node
+from shakedown.benchmarks.gpu.state import GpuNode, GpuNodeSettings, plan_gpu_node
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage

@@ -13,8 +13,17 @@ from pydantic import ValidationError
 from shakedown.benchmarks.base.contract import Output, Read, Value
 from shakedown.benchmarks.gpu.output import Value as Cell
 from shakedown.benchmarks.gpu.output import parse_nvbandwidth, parse_query
-from shakedown.benchmarks.gpu.settings import GpuNodeSettings, gpu_checks, pairs
-from shakedown.benchmarks.gpu.state import GpuLook, Load, disturbed, judge_gpu, parse_gpu_look, reasons
+from shakedown.benchmarks.gpu.state import (
+    GpuLook,
+    GpuNodeSettings,
+    Load,
+    disturbed,
+    gpu_checks,
+    judge_gpu,
+    pairs,
+    parse_gpu_look,
+    reasons,
+)
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence

@@ -13,8 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, TextSource, half_digit, quote
 
-# nvidia-smi: `topo -m` (how GPUs and NICs are connected) and `--query-gpu=... --format=csv`.
-
 _LINK = re.compile(r"(?:X|SYS|NODE|PHB|PXB|PIX|NV[0-9]{1,3})\Z")
 _DEVICE = re.compile(r"(?:GPU|NIC|mlx|bnxt|rdma|ib|roce|rocep|irdma)\w{0,32}\Z")
 _NIC = re.compile(r"\s*(NIC[0-9]{1,4}): (\S+)\Z")

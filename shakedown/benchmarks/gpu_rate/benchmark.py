@@ -15,9 +15,8 @@ from shakedown.benchmarks.base.contract import (
     module,
     nodes_with_gpus,
 )
-from shakedown.benchmarks.gpu.settings import gpu_nodes
-from shakedown.benchmarks.gpu_rate.output import gpu_rate
-from shakedown.benchmarks.gpu_rate.settings import GpuRate, GpuRateSettings
+from shakedown.benchmarks.gpu.state import gpu_nodes
+from shakedown.benchmarks.gpu_rate.output import GpuRate, GpuRateSettings, gpu_rate
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec

@@ -13,14 +13,42 @@ from pydantic import Field, TypeAdapter, ValidationError
 from shakedown.benchmarks.base.contract import Output, Read, Value
 from shakedown.benchmarks.gpu.metrics import samples_of
 from shakedown.benchmarks.gpu.state import at_end, disturbed, reasons
-from shakedown.benchmarks.gpu_rate.settings import GpuRateSettings, Work
 from shakedown.records.base import Better, Params, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 from shakedown.records.results import RunProblem
 from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
 
-# What program.py prints: a header, windows of about one second, and an end, of each GPU of a node.
+Work = Literal["bf16", "fp8", "copy"]
+
+
+class GpuRate(Record):
+    """Matrix products and memory copies on every GPU, all GPUs of a node at once."""
+
+    # bf16 and fp8: products of square matrices; copy: from a GPU's memory into the same GPU's memory.
+    work: tuple[Work, ...] = Field(default=("bf16", "copy"), min_length=1)
+    # Windows of one second that count, of each kind of work.
+    seconds: int = Field(default=30, ge=10, le=3600)
+    # Seconds of the same work before the first window, until clocks and temperature have settled.
+    warmup_s: int = Field(default=5, ge=0, le=600)
+    # Side of the square matrices, in elements.
+    matrix: int = Field(default=8192, ge=1024, le=65536, multiple_of=1024)
+    # Bytes that one copy reads; it writes as many. Many times the cache.
+    copy_bytes: int = Field(default=4 << 30, ge=1 << 26, multiple_of=4096)
+    # By how much a GPU may lie behind the others of its node, a fraction of their median; needs six GPUs.
+    behind: float = Field(default=0.02, gt=0, lt=1)
+
+    @property
+    def timeout_s(self) -> int:
+        """Seconds until a node's run is ended: its windows, and a minute for PyTorch to start."""
+        return 60 + len(self.work) * 2 * (self.seconds + self.warmup_s)
+
+
+class GpuRateSettings(GpuRate):
+    """The site's options, and how many GPUs each node has."""
+
+    gpus: dict[str, int]
+
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Rounding of a rate that is printed with all its digits, beside the same from work and time.
@@ -275,8 +303,6 @@ def _more(mine: Shown, others: Sequence[Shown], bit: int) -> bool:
     usual = median([other.reasons.get(bit, 0.0) for other in others]) if others else 0.0
     return mine.reasons.get(bit, 0.0) >= max(_MOST, usual + _MOST)
 
-
-# The rate of every GPU, its slowest seconds, and whether it is behind the others of its node.
 
 # A rate in the unit of its references.
 UNITS: Mapping[Work, tuple[str, float]] = {

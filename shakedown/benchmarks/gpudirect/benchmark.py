@@ -15,8 +15,14 @@ from shakedown.benchmarks.base.contract import (
     nodes_with_gpus,
 )
 from shakedown.benchmarks.gpudirect.job import HOST, NAME, perftests, test_of
-from shakedown.benchmarks.gpudirect.output import gpudirect, moved
-from shakedown.benchmarks.gpudirect.settings import GpuDirect, GpuDirectSettings, Memory, Operation
+from shakedown.benchmarks.gpudirect.output import (
+    GpuDirect,
+    GpuDirectSettings,
+    Memory,
+    Operation,
+    gpudirect,
+    moved,
+)
 from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
 from shakedown.benchmarks.perftest.mesh.spec import BOTH
 from shakedown.benchmarks.perftest.settings import mesh_settings, ring, ring_rounds
@@ -27,8 +33,6 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.records.wording import natural_key
-
-# Plan GPUDirect: every NIC with its nearest GPU, with a far one and with host memory, in a ring of nodes.
 
 _WRONG = none_allowed(
     "intent.gpudirect_memory",
@@ -133,9 +137,6 @@ def _job(
             settings={**settings, "operations": operations, "memory": memory.model_dump(mode="json")},
         )
     )
-
-
-# GPUDirect by perftest: what every NIC carries from GPU memory to GPU memory.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Tool, module
 from shakedown.benchmarks.incast.job import ALL_TO_ALL, HELD_BACK, NAME, Round, rounds_of
-from shakedown.benchmarks.incast.output import incast, moved
-from shakedown.benchmarks.incast.settings import Crowd, Incast, IncastSettings
+from shakedown.benchmarks.incast.output import Crowd, Incast, IncastSettings, incast, moved
 from shakedown.benchmarks.perftest.settings import mesh_settings, ring
 from shakedown.intent.acceptance import Section
 from shakedown.nics.families import family_of
@@ -16,8 +15,6 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.records.plan import Reference, ReferenceKind
-
-# Plan incast and all-to-all: one cell a receiver and rail, and one job that measures them all.
 
 HELD = Reference(
     id="intent.incast_held_back",
@@ -102,9 +99,6 @@ def _uncounted(draft: PlanDraft, receiver: str, rail: str) -> str:
     if family is None or family.name not in HELD_BACK:
         return f"{nic.rdma_device} counts neither pause frames nor marks"
     return ""
-
-
-# Incast and all-to-all.
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:

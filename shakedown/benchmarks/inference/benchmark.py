@@ -7,16 +7,13 @@ from pathlib import Path
 
 from shakedown.benchmarks.base import contract
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Parser, Tool, workload
-from shakedown.benchmarks.inference.metrics import inference
-from shakedown.benchmarks.inference.settings import Inference, InferenceSettings
+from shakedown.benchmarks.inference.metrics import Inference, InferenceSettings, inference
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.references.catalogue import ReferenceEntry
-
-# Plan inference over the way between CPU and GPU.
 
 TEST = "resnet50_server"
 # For time limits only: PyTorch, CUDA and recording graphs on a slow host; TensorRT builds its engine, 61 s on
@@ -85,9 +82,6 @@ def _inference_entries(draft: PlanDraft, section: Inference, node: str, gpus: in
     if not rates:
         more = (section.metrics[-1], *more)
     return [*rates, *(draft.reference(TEST, metric, scope, node) for metric in more)]
-
-
-# Inference over the way between CPU and GPU: ResNet50 behind MLPerf LoadGen.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

@@ -17,13 +17,14 @@ from shakedown.benchmarks.base.contract import (
     nodes_with_gpus,
     workload,
 )
-from shakedown.benchmarks.interconnect.output import copies, pcie_path
-from shakedown.benchmarks.interconnect.settings import (
+from shakedown.benchmarks.interconnect.output import (
     Copies,
     CopiesSettings,
     Interconnect,
     PathSettings,
     PlannedPath,
+    copies,
+    pcie_path,
 )
 from shakedown.intent.acceptance import Section
 from shakedown.physics.host_links import raw_gb_per_s
@@ -31,8 +32,6 @@ from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
-
-# Plan the way between CPU and GPU.
 
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
 # The cost of a wrong pin is shown, not judged: no source says how much it may be.
@@ -160,9 +159,6 @@ def _plan_copies(draft: PlanDraft, section: Interconnect, node: str, gpus: int) 
             settings=order.model_dump(),
         )
     )
-
-
-# The way between CPU and every GPU: its switches and links against the plan, and copies over it.
 
 
 def _read_path(job: JobSpec, out: Path) -> Launch:

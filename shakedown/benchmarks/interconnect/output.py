@@ -8,19 +8,82 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
-from shakedown.benchmarks.base.contract import Output, Value
-from shakedown.benchmarks.interconnect.settings import CopiesSettings, PathSettings, PlannedPath
+from shakedown.benchmarks.base.contract import Output, Value, without
 from shakedown.physics.host_links import TRANSFER_RATE_GT_PER_S
-from shakedown.records.base import Better, Params
+from shakedown.records.base import Better, Name, Params, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import open_plain
 from shakedown.records.results import Measurement
 from shakedown.records.untrusted import loads
 from shakedown.topology.host_map import HostDevice, Topology, parse_topology
+
+# What is asked of the way to every GPU.
+WHAT = ("hops", "speed", "width", "sharing", "numa")
+
+
+class PlannedPath(Record):
+    """The way from the root port to every GPU of a node, as the plan has it."""
+
+    name: Name = "none"  # as the system's documentation numbers it: none, path1, ..., path4
+    # None: not known as a figure; then all GPUs of the node must cross as many, and one at least unless the
+    # path is called none.
+    switch_hops: int | None = Field(default=0, ge=0, le=8)
+    generation: Literal[3, 4, 5, 6]
+    width: Literal[4, 8, 16] = 16
+    # GPUs behind the busiest link of the way; None: not known, so what was read is shown and not judged.
+    shared_by: int | None = Field(default=1, ge=1)
+    numa_nodes: tuple[int, ...] | None = None  # to which node each GPU's processes are pinned, by GPU number
+
+    def judged(self) -> tuple[str, ...]:
+        """Return what of every GPU's way is held against this plan."""
+        return tuple(what for what in WHAT if what != "sharing" or self.shared_by is not None)
+
+
+class Copies(Record):
+    """Copies between host and GPU. Defaults are nvbandwidth's."""
+
+    at_once: tuple[int, ...] = (1,)
+    size_mib: int = Field(default=512, gt=0)
+    iterations: int = Field(default=16, gt=0)
+    samples: int = Field(default=3, gt=0)
+    far_pin: bool = False  # once more with host memory on another NUMA node
+
+
+class Interconnect(Record):
+    """The node stage's part: path of every GPU, and copy rates."""
+
+    path: PlannedPath
+    copies: Copies | None = None  # by software.pytorch; without it the path is read with the GPUs at rest
+
+
+class _JobSettings(Record):
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
+        return without(settings, "python", "pythonpath")
+
+
+class PathSettings(_JobSettings):
+    """Read the way to every GPU of a node; PyTorch, where there is one, keeps the links awake meanwhile."""
+
+    gpus: int
+    path: PlannedPath
+
+
+class CopiesSettings(_JobSettings):
+    """Copy between host and GPUs: each alone and so many at once, with host memory near and far."""
+
+    size_mib: int
+    iterations: int
+    samples: int
+    gpus: int
+    at_once: tuple[int, ...]
+    pins: tuple[Literal["near", "far"], ...]
+
 
 # The way from the CPU's root port to every GPU: switches, links, who shares them; against the plan.
 #
@@ -190,9 +253,6 @@ def _text(number: float | None) -> str:
     return "?" if number is None else f"{number:g}"
 
 
-# The way to every GPU, and copies over it.
-
-
 def pcie_path(output: Output[PathSettings]) -> Iterator[Value]:
     """Yield 0 or 1 for every GPU and question: whether what was found differs from the plan."""
     document = _document(output.text, output.file)
@@ -264,8 +324,6 @@ def _document(text: str, file: Path) -> dict[str, Any]:
         raise BadInput("not a document of schema 1", file=file)
     return document
 
-
-# What the report draws of the paths between CPU and GPUs beyond their measurements, from the raw files.
 
 PATH_TEST = "pcie_path"
 _LARGEST_BYTES = 16 << 20

@@ -29,8 +29,6 @@ from shakedown.records.base import Params, Stage
 from shakedown.records.program import SOURCE
 from shakedown.references.catalogue import ReferenceEntry
 
-# Plan LoRA fine-tuning (application stage): one job over all nodes for each entry of `acceptance.lora`.
-
 TEST = "lora"
 LOSS = "final_loss"
 # For time limits only. A training at half the speed that its reference allows still ends, and is judged
@@ -187,9 +185,6 @@ def _limit(draft: PlanDraft, reference: str, metric: str, spec: TrainingSpec, ra
         "ceiling_source": f"100 % MFU: {ranks} GPUs of {peak:g} TFLOP/s, 4N + 6Lsd",
     }
     draft.references[reference] = draft.references[reference].model_copy(update=update)
-
-
-# LoRA fine-tuning over all nodes: does training run, how fast, and who lags.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

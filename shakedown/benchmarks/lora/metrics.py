@@ -20,8 +20,6 @@ from shakedown.records.reading import open_plain
 from shakedown.records.results import Measurement
 from shakedown.run.nic_counters import JobFolder
 
-# The trainer's log: rates, loss, lag and traffic, held against what was ordered.
-
 # Counters of received bytes, best first: a RoCE NIC counts RDMA in its port counters, in words of four
 # bytes, and not always in the netdev's; Soft-RoCE and TCP are in the netdev's.
 _RECEIVED = (("ib.port_rcv_data", 4), ("netdev.rx_bytes", 1))
@@ -236,8 +234,6 @@ def received_bytes(folder: JobFolder, node: str) -> float | None:
                 break
     return total if told else None
 
-
-# What the report draws of training beyond its measurements, from the trainer's logs.
 
 MOST_LOGS = 8
 LARGEST_LOG = 64 << 20

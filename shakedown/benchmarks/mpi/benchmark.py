@@ -13,14 +13,13 @@ from shakedown.benchmarks.base.contract import (
     Launch,
     NotAtNight,
     Tool,
+    all_tcp_paths,
     module,
     of,
     within,
 )
-from shakedown.benchmarks.base.settings import all_tcp_paths
 from shakedown.benchmarks.mpi import job as mpi_job
-from shakedown.benchmarks.mpi.output import moved, mpi, mpi_log
-from shakedown.benchmarks.mpi.settings import Mpi, MpiSettings, SizeSweep
+from shakedown.benchmarks.mpi.output import Mpi, MpiSettings, SizeSweep, moved, mpi, mpi_log
 from shakedown.intent.acceptance import Section
 from shakedown.intent.site import Fabric
 from shakedown.plan.draft import PlanDraft, none_allowed
@@ -28,8 +27,6 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.records.program import SOURCE
-
-# Plan the collective stage: MPI over all nodes, and proof of which way its messages went.
 
 TRANSPORT = none_allowed(
     "mpi.transport", "acceptance.mpi.transport and the planned NICs, held against UCX's own log of the run"
@@ -122,9 +119,6 @@ def _devices(draft: PlanDraft, mpi: Mpi, nodes: tuple[str, ...]) -> dict[str, tu
         )
         for node in nodes
     }
-
-
-# MPI over the fabric: ping-pong between neighbours, and a checked all-reduce over all nodes.
 
 
 def _started(words: Callable[[MpiSettings], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:

@@ -7,9 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Parser, Tool, module
-from shakedown.benchmarks.base.settings import tcp_paths
-from shakedown.benchmarks.gpu.settings import gpu_nodes
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NotAtNight,
+    Parser,
+    Tool,
+    module,
+    tcp_paths,
+)
+from shakedown.benchmarks.gpu.state import gpu_nodes
 from shakedown.benchmarks.nccl.metrics import METRIC, moved, nccl, nccl_log
 from shakedown.benchmarks.nccl.settings import (
     ExpectedWay,
@@ -28,8 +36,6 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.references.catalogue import ReferenceEntry
-
-# Plan nccl-tests.
 
 CORRECT = none_allowed("nccl.correct", "nccl-tests checks every element (-c 1): none may be wrong")
 TRANSPORT = none_allowed(
@@ -328,9 +334,6 @@ def _plan_power(draft: PlanDraft, nccl: Nccl, asked: ServerPower) -> None:
                     required=asked.bmc,
                     not_run="" if asked.bmc else NO_BMC,
                 )
-
-
-# nccl-tests on the GPUs of one or several nodes, with proof of which way the data went.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

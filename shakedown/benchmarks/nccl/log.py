@@ -301,9 +301,6 @@ def _name(channel: NcclChannel) -> str:
     return f"{channel.transport}/{channel.detail.split('/')[0]}"
 
 
-# NCCL's own log (NCCL_DEBUG=INFO, 2.18 to 2.30): the entry point.
-
-
 def parse_nccl_log(text: str, *, file: str | Path | None = None, allow_unfinished: bool = False) -> NcclLog:
     """Parse a log of NCCL_DEBUG=INFO, of one rank or of all.
 

@@ -29,8 +29,6 @@ from shakedown.records.errors import BadInput
 from shakedown.run.server_power import power_during
 from shakedown.statistics.robust import median
 
-# NCCL's own log against which way the data had to go: each deviation by its name and likely cause.
-
 # What NCCL calls the link of an RDMA device (src/transport/net_ib), and people do.
 _LINKS = {"roce": ("RoCE", "RoCE"), "ib": ("IB", "InfiniBand")}
 
@@ -152,8 +150,6 @@ def _nics(
     return Deviation("nics", int(has != want), text[:900])
 
 
-# What the servers drew while one message size was moved: a number that no job can read.
-
 METRIC = "server_power"
 
 
@@ -170,9 +166,6 @@ def server_power(output: Output[NcclSettings]) -> Read:
     value = max(told) if len(told) == len(found) else None
     words = "; ".join(text for _, text in found)
     return Read(METRIC, value, "W", Better.LOWER, {}, words[:900])
-
-
-# nccl-tests: its numbers, and NCCL's logs of the same runs.
 
 
 def nccl(output: Output[NcclSettings]) -> Iterator[Value]:

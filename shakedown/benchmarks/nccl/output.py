@@ -318,9 +318,6 @@ def _is_row(line: Line, columns: int) -> bool:
     return all(numbers[:2]) or (len(numbers) == columns and 2 * sum(numbers) > columns)
 
 
-# nccl-tests 2.13 to 2.19: the entry point, for its text and its JSON.
-
-
 def parse_nccl(text: str, *, file: str | Path | None = None) -> NcclResult:
     """Parse one output of an nccl-tests program, text or `-J` JSON.
 

@@ -6,10 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.benchmarks.base.settings import TcpPaths
+from shakedown.benchmarks.base.contract import TcpPaths
 from shakedown.records.base import Name, Params, Record, shape
-
-# What acceptance asks of nccl-tests.
 
 Operation = Literal["all_reduce", "all_gather", "alltoall", "broadcast", "reduce_scatter", "sendrecv"]
 Launcher = Literal["one-process", "srun", "mpirun"]
@@ -112,9 +110,6 @@ class Nccl(Record):
                 "two sweeps share an operation, data type, number of nodes and network: make them one"
             )
         return self
-
-
-# What one job of nccl-tests is ordered to measure.
 
 
 class ExpectedWay(NcclExpect):

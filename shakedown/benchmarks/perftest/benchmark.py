@@ -30,9 +30,7 @@ from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.pairs import AllPairs
 from shakedown.records.plan import NotCovered, Remeasure
-from shakedown.statistics.remeasure import most_by_chance
-
-# perftest at night: a slot is one test on one rail, measured between the pairs of a small group.
+from shakedown.statistics.robust import most_by_chance
 
 # Start-up and teardown of one measurement; what the mesh's own time limit allows for, too.
 _OVERHEAD_S = 10
@@ -81,8 +79,6 @@ def _tests(site: Site) -> PerftestTests:
     asked: PerftestTests = site.acceptance.perftest  # type: ignore[attr-defined]  # the registry's model has it
     return asked
 
-
-# Plan the fabric stage: perftest over all pairs, every rail, both directions.
 
 # The sum of both ways: a metric of its own, so that no reference of one way ever fits it.
 _BOTH_METRICS = ("bandwidth_both",)
@@ -352,9 +348,6 @@ def _crossing(rails: tuple[str, ...]) -> tuple[str, ...]:
     if len(rails) < 2:
         raise BadInput("acceptance.perftest asks for cross_rail on one rail", fix="leave cross_rail out")
     return tuple(f"{rail}>{rails[(place + 1) % len(rails)]}" for place, rail in enumerate(rails))
-
-
-# perftest between all pairs of nodes: every rail, both directions, rails one by one and all at once.
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:

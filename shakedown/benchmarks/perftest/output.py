@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from shakedown.benchmarks.perftest import output_json as perftest_json
 from shakedown.benchmarks.perftest.mesh.perftest import CLOCK_UNKNOWN, clock_unknown
 from shakedown.benchmarks.perftest.output_model import (
     OPERATIONS,
@@ -90,11 +89,6 @@ _ERROR = re.compile(
     r"|not found|incompatib|abort|bad |can't|exited|did not get message|no ib devices|segmentation|killed",
     re.IGNORECASE,
 )
-
-
-def parse(source: TextSource, report_gbits: bool | None) -> PerftestResult:
-    """Parse the text; see `shakedown.benchmarks.perftest.output.parse_perftest`."""
-    return _Text(source).parse(report_gbits)
 
 
 class _Text:
@@ -350,8 +344,6 @@ class _Text:
         self.seen.append(text)
 
 
-# perftest: ib_write, ib_read, ib_send and ib_atomic, bandwidth and latency: the entry point.
-
 # An output has a few kilobytes; one of 60 MB was read for 16 s.
 _LARGEST = 1 << 20
 
@@ -359,13 +351,12 @@ _LARGEST = 1 << 20
 def parse_perftest(
     text: str, *, file: str | Path | None = None, report_gbits: bool | None = None
 ) -> PerftestResult:
-    """Parse one output of a perftest tool, text or JSON.
+    """Parse one text output of a perftest tool.
 
     Args:
-        text: stdout (stderr may be mixed in), or the file that `--out_json` wrote.
+        text: stdout (stderr may be mixed in).
         file: the name to quote when the output is refused.
-        report_gbits: whether `--report_gbits` was given. Text states its unit, and a contradiction is
-            refused. JSON does not: without this argument the unit is derived from the message rate.
+        report_gbits: whether `--report_gbits` was given; output of the other unit is refused.
 
     Raises:
         BadInput: truncated, contradictory or failed output, anything that is not a number where one is due.
@@ -380,5 +371,6 @@ def parse_perftest(
         source.refuse(CLOCK_UNKNOWN, fix="run the test again, on a host that is less busy")
     first = next(line.text.strip() for line in source.lines if line.text.strip())
     if first.startswith("{"):
-        return perftest_json.parse(source, report_gbits)
-    return parse(source, report_gbits)
+        what = "this is the file of --out_json, which does not state the unit of its bandwidth"
+        source.refuse(what, fix="give what perftest printed")
+    return _Text(source).parse(report_gbits)

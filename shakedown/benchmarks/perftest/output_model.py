@@ -70,7 +70,7 @@ class PerftestResult(Record):
     bidirectional: bool
     multicast: bool
     post_list: bool
-    side: Literal["client", "server"] | None  # None: the output does not say (JSON never does)
+    side: Literal["client", "server"]
     device: str
     dual_port: bool
     queue_pairs: Count
@@ -79,13 +79,13 @@ class PerftestResult(Record):
     mtu_bytes: Count
     link_layer: str  # Ethernet or IB
     gid_index: Count | None  # None: no GID was used
-    # RoCE v2 over IPv4 has the addresses in the GIDs. None: other GIDs, several, or none shown (JSON).
+    # RoCE v2 over IPv4 has the addresses in the GIDs. None: other GIDs, or several.
     local_ipv4: str | None = None
     remote_ipv4: str | None = None
     rdma_cm: bool
     tos: Count | None  # type of service set with -T; rdma_cm only
-    gpu_buffer: bool | None  # None: the output does not say
-    gpu_dmabuf: bool | None
+    gpu_buffer: bool
+    gpu_dmabuf: bool
     reported_unit: Unit | None  # what the tool printed; None for latency
     bandwidth: tuple[BandwidthRow, ...] = ()
     latency: tuple[LatencyRow, ...] = ()
@@ -100,7 +100,7 @@ class Printed(NamedTuple):
 
 
 def printed(source: TextSource, token: object, what: str, line: Line | None = None) -> Printed:
-    """Read a number as it was printed, text or exact JSON."""
+    """Read a number as it was printed."""
     value = source.number(token, what, line=line)
     return Printed(value, half_digit(str(token)))
 

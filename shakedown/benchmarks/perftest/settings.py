@@ -16,8 +16,6 @@ from shakedown.intent.site import Site
 from shakedown.records.base import Params, Record
 from shakedown.records.wording import natural_key
 
-# What acceptance asks of perftest.
-
 # What still counts as slow and no longer as hung, for time limits: a share of the link's speed, and the time
 # of one round trip.
 _SLOWEST_SHARE, _SLOWEST_S = 0.01, 1e-3
@@ -185,8 +183,6 @@ class MeshSettings(_Part):
                 return op
         return None
 
-
-# What planners hand to the mesh driver: the settings of a job that mesh/spec.py reads on the nodes.
 
 Pair = tuple[str, str]
 

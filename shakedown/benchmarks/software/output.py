@@ -14,8 +14,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
 from shakedown.run.folder import RAW
 
-# What the job that looks at a site's software is ordered to do.
-
 
 class SoftwareSettings(Record):
     """Which software, on which nodes."""
@@ -23,8 +21,6 @@ class SoftwareSettings(Record):
     names: tuple[Name, ...]
     nodes: tuple[Name, ...]
 
-
-# What this run's config stage found of the software that a later job needs.
 
 JOB = "config.software"
 
@@ -63,8 +59,6 @@ def unusable_software(folder: Path, job: JobSpec) -> str:
     more = f"; and {len(said) - 3} more" if len(said) > 3 else ""
     return "; ".join(said[:3])[:1900] + more
 
-
-# Whether each software runs on a node, and whether it is the same there as on the others.
 
 MISSING, ODD = "missing", "odd"
 _NONE = "nothing"  # in the place of a part that a node lacks

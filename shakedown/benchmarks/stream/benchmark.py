@@ -14,8 +14,7 @@ from shakedown.benchmarks.base.contract import (
     all_nodes,
     module,
 )
-from shakedown.benchmarks.stream.output import stream
-from shakedown.benchmarks.stream.settings import Stream, StreamSettings
+from shakedown.benchmarks.stream.output import Stream, StreamSettings, stream
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec

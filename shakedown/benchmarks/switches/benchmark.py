@@ -43,8 +43,6 @@ from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.reading import read_evidence
 from shakedown.records.results import Measurement, RunProblem
 
-# Plan what is asked of switches in the config stage: their own settings, and both ends of every cable.
-
 SETTINGS, CROSSCHECK = "switch_settings", "crosscheck"
 ROLE = none_allowed(
     "intent.switch", "the site's fabric intent, as roles/roce_switch renders it for the switch"
@@ -317,8 +315,6 @@ def _measured(
         detail=detail[:1000] if detail else None,
     )
 
-
-# The config stage's benchmark of switches: their own settings, and both ends of every cable.
 
 # No job: roles read the switches back, and gather reads what they saved.
 BENCHMARK = Benchmark(

@@ -5,19 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from shakedown.benchmarks.base import contract
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Tool, module
-from shakedown.benchmarks.base.settings import all_tcp_paths
-from shakedown.benchmarks.gpu.settings import gpu_nodes
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NotAtNight,
+    Tool,
+    all_tcp_paths,
+    module,
+)
+from shakedown.benchmarks.gpu.state import gpu_nodes
 from shakedown.benchmarks.nccl.benchmark import CORRECT, groups
-from shakedown.benchmarks.torch_collectives.output import moved, torch_collectives
-from shakedown.benchmarks.torch_collectives.settings import TorchCollectives, TorchSettings
+from shakedown.benchmarks.torch_collectives.output import (
+    TorchCollectives,
+    TorchSettings,
+    moved,
+    torch_collectives,
+)
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput, ExitStatus
-
-# Plan the collectives through PyTorch.
 
 
 def plan_torch(draft: PlanDraft, torch: TorchCollectives) -> None:
@@ -92,9 +101,6 @@ def _torch_job(draft: PlanDraft, torch: TorchCollectives, nodes: tuple[str, ...]
             whole=True,
         )
     )
-
-
-# Collectives through PyTorch, with NCCL on GPUs or gloo on CPUs: the second opinion beside nccl-tests.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

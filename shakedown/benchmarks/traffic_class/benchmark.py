@@ -17,8 +17,6 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 
-# Plan the proof of the traffic class: every node receives from its neighbours in a ring, on every rail.
-
 # Of the data, one part in a hundred may be something else's on the same NIC. A switch that rewrites does so
 # to every packet of a port.
 _TOLERANCE = 0.01
@@ -106,9 +104,6 @@ def plan_traffic_class(draft: PlanDraft, stage: ConfigStage) -> None:
             settings={**settings, "wanted": wanted.model_dump(mode="json")},
         )
     )
-
-
-# Proof at the receiving end that RoCE keeps its traffic class from node to node.
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:

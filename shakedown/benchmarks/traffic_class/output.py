@@ -22,10 +22,8 @@ from shakedown.records.base import Better, CounterValue, Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 
-# What the receiving node kept of what arrived, and what each of two witnesses says of the data's class.
-
 # The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:
-# as for all of a NIC's counters (shakedown.collect.moved).
+# as for all of a NIC's counters (shakedown.collect.discounted).
 _MISSING_SHARE = 0.05
 # Fewer packets than this decide nothing.
 LEAST_PACKETS = 20
@@ -157,8 +155,6 @@ def _address(text: str) -> object:
     except ValueError:
         return None
 
-
-# The share of a sender's data that arrives in its class, and what was done to the rest, in words.
 
 # Clocks of two nodes may differ by so much, as those of a job's other files.
 _CLOCKS = timedelta(seconds=120)

@@ -7,8 +7,6 @@ from pydantic import Field
 from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.records.base import Record
 
-# What acceptance asks of the proof of the traffic class.
-
 
 class TrafficClass(Record):
     """How much RoCE is sent between two nodes while its class is counted where it arrives."""

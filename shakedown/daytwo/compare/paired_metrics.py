@@ -23,8 +23,6 @@ from shakedown.records.plan import PlanItem
 from shakedown.records.wording import count
 from shakedown.statistics.robust import SMALLEST_CLASS, benjamini_hochberg, median, median_interval
 
-# What a comparison of runs says: of each metric, of each node that stands out, and as a whole.
-
 Decision = Literal["better", "equivalent", "worse", "undecided"]
 
 
@@ -80,9 +78,6 @@ class Comparison(Record):
     newly_failing: tuple[str, ...]  # cells that passed in A and fail in B, counters and settings included
     notes: tuple[str, ...]
     runs: tuple[int, int] = (1, 1)  # of A and of B
-
-
-# The values of each run by metric and cell, and what they make of each node: deviations run by run.
 
 
 @dataclass

@@ -32,7 +32,7 @@ __all__ = ["FALSE_ALARMS_PER_1000_YEARS", "LEARNING_NIGHTS", "SMALLEST_EFFECT", 
 
 Floats = NDArray[np.float64]
 
-# In the worst benign noise of tests/bench/bench_alarms.py: the worst row of docs/evidence/alarms.md.
+# In the worst benign noise of research/bench_alarms.py: the worst row of docs/evidence/alarms.md.
 FALSE_ALARMS_PER_1000_YEARS = 7.16
 
 
@@ -68,15 +68,13 @@ def find_alarms(
     return charts.alarms()
 
 
-# Change points of a series, for history: PELT on the mean (Killick et al. 2012), through `ruptures`.
-
 StepFloats = NDArray[np.float64]
 
 # A segment is at least so long, so that one odd night or two are no change.
 SHORTEST_NIGHTS = 3
 SMALLEST_SERIES = 12
 # Gain in squared sigmas that a change must bring. Fewer than one healthy series of a year in 1,000 shows a
-# change (tests/bench/bench_alarms.py counts them); a step of 2 % at a CV of 0.3 % shows in its third night.
+# change (research/bench_alarms.py counts them); a step of 2 % at a CV of 0.3 % shows in its third night.
 PENALTY = 40.0
 # Nights further than this from their neighbours' median are drawn in before the fit.
 _CLIP_SIGMAS = 3.0
@@ -169,8 +167,6 @@ def _needed(n: int) -> StepFloats:
     length = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     return np.where(length >= SHORTEST_NIGHTS, length * PENALTY / 2, np.inf)
 
-
-# What a history shows: alarms, drift and steps, each with the inventory change that it coincides with.
 
 HistoryFloats = NDArray[np.float64]
 Times = NDArray[np.datetime64]

@@ -155,8 +155,6 @@ def _medians(values: Floats) -> Floats:
     return np.asarray((pick[0] + pick[1]) / 2)
 
 
-# What all nodes of a metric do together in a night: taken out of each node, and told as the fleet's own.
-
 CommonFloats = NDArray[np.float64]
 
 # Nights that a node must have before it says anything about the others.

@@ -27,8 +27,6 @@ from shakedown.references.catalogue import SCOPE_KEYS, Catalogue, ReferenceEntry
 from shakedown.references.files import lint, read_profile
 from shakedown.statistics.robust import MAD_TO_SIGMA, median, resolution
 
-# References from one's own fleet: what its history says that a healthy node reaches.
-
 # So many robust standard deviations below the median lies the gate: of normal values one in 3.5 million.
 SIGMAS = 5.0
 # Less than this is no tolerance: tools, temperatures and seasons differ by as much.

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shakedown.collect.copies import own_digests
+from shakedown.collect.discounted import own_digests
 from shakedown.daytwo.history.store import (
     HOSTS,
     STATES,

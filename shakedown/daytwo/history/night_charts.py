@@ -35,7 +35,7 @@ from shakedown.daytwo.history.night_noise import (
 Floats = NDArray[np.float64]
 
 # False alarms of two nights, by the noise found: per night, 0.6 in 1,000 years. The noise is not known that
-# well: the benchmark counts what comes of it (tests/bench/bench_alarms.py).
+# well: the benchmark counts what comes of it (research/bench_alarms.py).
 FALSE_PER_NIGHT = 0.6 / 365_000
 # However rare larger ratios are: the logarithm that must be reached.
 _LEAST = 8.8
@@ -133,8 +133,6 @@ def limit(
     return float(ratios[min(int(np.searchsorted(false, share)), _DRAWN - 1)])
 
 
-# The charts behind the nightly alarms: the state of many series, taken on by one night at a time.
-
 ChartFloats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
@@ -142,7 +140,7 @@ Flags = NDArray[np.bool_]
 LEARNING_NIGHTS = 30
 # Of more than two nights: how many are summed, the limit of the sum in its own standard deviations, and
 # whether they must agree: each then counts for hardly more than the one that is least bad, so that a lower
-# limit does. The benchmark counts what comes of it (tests/bench/bench_alarms.py).
+# limit does. The benchmark counts what comes of it (research/bench_alarms.py).
 WINDOWS = ((3, 4.7, True), (4, 4.5, True), (4, 5.0, False), (8, 5.0, False))
 LONGEST_WINDOW = 8
 LIMIT = 4.8

@@ -8,8 +8,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-# The tails of nightly noise: Student's t through two quantiles, of both sides together or of each apart.
-
 Floats = NDArray[np.float64]
 
 # What is believed of the tails before there are nights: a little heavier than normal, as much as so many.

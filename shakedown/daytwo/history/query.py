@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shakedown.daytwo.compare.snapshot_changes import Change, PartKey, part_differences
+from shakedown.daytwo.compare.run_folders import Change, PartKey, part_differences
 from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, HistoryStore, sort_rows
 from shakedown.records.base import Better, Outcome
 

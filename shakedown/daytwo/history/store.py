@@ -31,8 +31,6 @@ from shakedown.records.untrusted import loads
 from shakedown.records.verdict import CellVerdict
 from shakedown.run.folder import to_json, write_aside
 
-# What a run adds to the history: one value per node and metric, and the node's parts.
-
 # A value over more nodes than a pair belongs to none of them. No node can have this name.
 WHOLE_JOB = "*"
 # A run whose own times differ by more than this from the time of its plan was made while a clock jumped.

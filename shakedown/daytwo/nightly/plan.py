@@ -23,8 +23,6 @@ from shakedown.records.results import Measurement
 from shakedown.records.wording import natural_key
 from shakedown.references.catalogue import Catalogue
 
-# The part of a site that one night is for: some nodes, rails and stages.
-
 
 @dataclass(frozen=True)
 class Tonight:
@@ -206,8 +204,6 @@ def nights_to_cover(costs: Mapping[str, float], *, budget_s: float) -> int:
                 spare -= left.pop(slot)
     return nights
 
-
-# From tonight's shares to one plan: each share is planned as a small site of its own, and all are joined.
 
 # Settings are read back in jobs of so many nodes, so that one busy node holds up few.
 _SETTINGS_GROUP = 32

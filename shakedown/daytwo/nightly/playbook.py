@@ -17,8 +17,6 @@ from shakedown.records.base import Name, Record, shape
 from shakedown.records.plan import Plan
 from shakedown.run.folder import JOBS, write_aside
 
-# What the nightly needs to know, as `roles/nightly` writes it (nightly.json).
-
 
 class Mail(Record):
     """Mail through a server that takes it without a password, as a site's own does."""
@@ -80,8 +78,6 @@ class NightlyConfig(Record):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-
-# The night's playbook: started on the plan, and ended with all that it started when its time is over.
 
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 REFUSED = "refused.txt"  # why another run kept this one from being made, in one sentence

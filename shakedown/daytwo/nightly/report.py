@@ -22,8 +22,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.wording import NOT_REQUIRED, count, number, printable
 from shakedown.run.folder import write_aside
 
-# What a night has to say: one record, and the text that a person reads in the morning.
-
 
 class Night(Record):
     """One night, for file, mail and webhook."""

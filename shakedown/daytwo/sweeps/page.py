@@ -1,4 +1,4 @@
-"""A comparison of sweeps as a page and as one SVG picture: for each operation its time and its busbw.
+"""A comparison of sweeps as a page: for each operation its time and its busbw.
 
 The page is made of the report's own parts: its style sheet, its charts, no script and no request.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from shakedown.daytwo.sweeps import text as sweep_text
 from shakedown.daytwo.sweeps.claims import Claim
@@ -21,8 +21,6 @@ from shakedown.report.sweeps import FEWEST_SIZES, Chart, Curve
 # Pairings beyond these are not drawn or not printed, and the page says so: --json has all of them.
 MOST_DRAWN = 12
 MOST_PRINTED = 48
-# One chart of `charts.draw`, in points, and the line for its title.
-_WIDTH, _HEIGHT, _TITLE, _GAP = 460.8, 309.6, 30, 24
 
 
 def curves(found: SweepComparison) -> list[Chart]:
@@ -109,33 +107,3 @@ def page(found: SweepComparison, claims: Sequence[Claim] = (), unjudged: str = "
             style=Markup(style),  # noqa: S704  (our own file)
         )
     )
-
-
-def picture(found: SweepComparison) -> str:
-    """Return all curves as one SVG file, two columns, in its own colours for light and dark."""
-    css = (TEMPLATES / "report.css").read_text(encoding="utf-8")
-    plots = curves(found)
-    rows = -(-len(plots) // 2)
-    width, height = 2 * _WIDTH + 3 * _GAP, rows * (_HEIGHT + _TITLE + _GAP) + _GAP
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(_title(found))}">',
-        # The colours stand before the first rule that is of the page alone.
-        f"<style>{css.partition('* {')[0]}text {{ font-family: var(--sans) !important; }}</style>",
-        '<rect width="100%" height="100%" fill="var(--paper)"/>',
-    ]
-    for number, chart in enumerate(plots):
-        x = _GAP + (number % 2) * (_WIDTH + _GAP)
-        y = _GAP + (number // 2) * (_HEIGHT + _TITLE + _GAP)
-        parts += [
-            f'<text id="{chart.id}-title" x="{x:g}" y="{y + 14:g}" font-size="13" font-weight="600" '
-            f'fill="var(--ink)">{escape(text.inert(chart.title))}</text>',
-            str(charts.draw(chart)).replace(  # Markup would escape what is put in
-                "<svg ", f'<svg x="{x:g}" y="{y + _TITLE:g}" width="{_WIDTH}" height="{_HEIGHT}" ', 1
-            ),
-        ]
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _title(found: SweepComparison) -> str:
-    return text.inert(" against ".join(side.name for side in reversed(found.sides)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from shakedown.benchmarks.inference.peak import NOISE_FLOOR, difference
-from shakedown.daytwo.compare.snapshot_changes import differences
+from shakedown.daytwo.compare.run_folders import differences
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.wording import count

@@ -18,8 +18,7 @@ from shakedown.benchmarks.nccl.metrics import deciding, planned_rows, repeats, w
 from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow
 from shakedown.benchmarks.nccl.settings import NcclSettings
 from shakedown.benchmarks.registry import JOB_KINDS
-from shakedown.benchmarks.torch_collectives.output import TorchRow, as_set
-from shakedown.benchmarks.torch_collectives.settings import TorchSettings
+from shakedown.benchmarks.torch_collectives.output import TorchRow, TorchSettings, as_set
 from shakedown.collect.outputs import journal
 from shakedown.daytwo.sweeps.pairs import Combination, Draw, OperationSweep, Repeats, SweepSide, of_network
 from shakedown.physics.collectives import Collective, busbw_gb_per_s

@@ -30,9 +30,9 @@ from shakedown.records.results import CounterReading
 # How sure a blame is: how often blames on such evidence were right where the truth was known.
 #
 # Against its rivals a part that is blamed has a posterior of next to 1, as if the noise were what the fit
-# takes it for. How often it is not is counted: of the benchmark's cases (simulate/benchmark.py) in the noise
+# takes it for. How often it is not is counted: of the cases of research/localiser_cases.py in the noise
 # models that thresholds were chosen with, each blame is sorted by its evidence, and the part that was right
-# is what such evidence is worth. `tests/bench/bench_localise_noise.py` counts anew, and holds the result
+# is what such evidence is worth. `research/bench_localise_noise.py` counts anew, and holds the result
 # against models that took no part (docs/evidence/localisation.md).
 
 # A slow part this many standard errors below its like, or more, is far from what chance gives.
@@ -109,8 +109,6 @@ def calibrated(findings: Sequence[Explanation]) -> list[Explanation]:
             found.append(replace(f, confidence=f.confidence * rate, worth=evidence.value))
     return found
 
-
-# Counters as witnesses: which NIC or switch port counts what its peers do not?
 
 # A counter stands out when it is this many times its peers' median, and not just a few events.
 _TIMES_PEERS = 10.0

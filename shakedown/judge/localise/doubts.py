@@ -116,8 +116,6 @@ def _finding(matrix: Matrix, node: int, part: float, reached: float, many: int) 
     )
 
 
-# What is said of whole rails, and of the fabric as a whole.
-
 # A whole rail is compared with the other rails only, so it must differ by more.
 RAIL_EFFECT = 0.02
 RAIL_SIGMAS = 5.0

@@ -18,8 +18,6 @@ from shakedown.records.results import Snapshot
 from shakedown.records.wording import natural_key
 from shakedown.run.folder import Run
 
-# Which NICs are alike: those of one board, firmware and driver in machines of one product.
-
 _OF_NIC = ("psid", "board", "driver", "firmware", "driver_version")
 _OF_NODE = ("product", "cpu")
 
@@ -70,8 +68,6 @@ def _numbers(keys: Mapping[tuple[str, str], Key], nodes: Sequence[str], rails: S
     )
     return classes if len(number) > 1 else None
 
-
-# From the files of a run to what localisation works on: matrices, cabling and paths.
 
 # More results than 4,096 nodes x 8 rails have would need more memory than is sensible.
 _MOST_PLACES = 4096 * 4096 * 8

@@ -13,8 +13,6 @@ from shakedown.judge.localise.groups import Candidates, Groups, robust_sigma
 from shakedown.judge.localise.model import Bools, Cabling, Element, Explanation, Floats, Matrix
 from shakedown.judge.localise.picks import RIVAL_GAIN, Pick, posterior, same_hardware
 
-# Single pairs of nodes that are slow both ways while both are well with everybody else.
-
 # Both ways of a pair must lose so much, and so many standard deviations of the noise.
 _EFFECT = 0.05
 _SIGMAS = 8.0

@@ -11,8 +11,6 @@ from shakedown.judge.localise.groups import MEDIAN_SE, Candidates, Groups, robus
 from shakedown.judge.localise.levels import Deviations, against_other_way, measured, values_of
 from shakedown.judge.localise.model import Bools, Floats
 
-# Candidates that were found significant: which are the same hardware, and which explain the same results.
-
 # A matrix without any noise must not divide by zero.
 MIN_SIGMA = 1e-9
 # Part of its single results that must; noise alone takes some of a small effect's away.

@@ -24,8 +24,6 @@ from shakedown.records.results import CounterReading
 from shakedown.records.wording import natural_key
 from shakedown.run.folder import Run
 
-# Causes in terms of the links between switches: an uplink's ports, a plane for all its spines.
-
 # More cables between two switches than a reader needs.
 _MOST_CABLES = 4
 
@@ -72,8 +70,6 @@ def _with_ports(cause: Cause, links: Sequence[SwitchLink]) -> Cause:
     more = f" and {len(cables) - _MOST_CABLES} more" if len(cables) > _MOST_CABLES else ""
     return replace(cause, evidence=(*cause.evidence, f"its cables: {', '.join(cables[:_MOST_CABLES])}{more}"))
 
-
-# Uplinks that carried nothing: a link that is down loses no packet, so no error and no slow pair shows.
 
 # Fewer leaves than this tell a spine from one of its links: with two, a link that is down idles the other.
 _FEWEST_LEAVES = 3
@@ -154,8 +150,6 @@ def _of_link(reading: CounterReading) -> Cause:
         proposal=f"look at the link {ends}, its optics and its routing; until then capacity is missing",
     )
 
-
-# Slow results that no cause explains: too few to name an element by, too many to call the fabric well.
 
 # A single result is worth a word when it lost a quarter, and far more than the noise of its matrix. Healthy
 # fabrics have single results that are a few per cent low for no reason.
@@ -296,8 +290,6 @@ def confirming_pairs(
                 pairs.append((first, second))
     return pairs
 
-
-# What localisation says of a run, and the nodes that kept results from being measured at all.
 
 # As much of what was said as a reader needs; a node with a wrong perftest says the same of every partner.
 _MOST_MESSAGES = 3

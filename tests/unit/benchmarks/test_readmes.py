@@ -1,7 +1,5 @@
 """Each benchmark's README says what it measures, how it is asked for, and what its output looks like."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

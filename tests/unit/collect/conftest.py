@@ -1,29 +1,24 @@
 """A run of one real job, for all that is read of it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
-from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json
-from tests.ended_job import leave_the_rest
-from tests.unit.collect.test_collect import GOLDEN, write_job
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.job import leave_the_rest, write_job
+from tests.kit.site import document, hosts, plan_site
+from tests.unit.collect.test_collect import GOLDEN
 
 
 @pytest.fixture
 def run(tmp_path):
     """A run of one fabric job, as it lies on disk after the job ended well."""
     inventory = document()
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"]["mpi"] = {}
         host["acceptance"]["perftest"][0]["iterations"] = 300  # as the recorded job ran
-    site = site_of(inventory, WHERE)
-    plan, jobs = make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    plan, jobs = plan_site(inventory)
     folder = tmp_path / "r1"
     job = folder / "raw" / "fabric.ib_write_bw.a1"
     shutil.copytree(GOLDEN, job)
@@ -39,6 +34,6 @@ def run(tmp_path):
                 device["counters"]["netdev.rx_bytes"] += 8000 * more
                 device["counters"]["netdev.tx_bytes"] += 8000 * more
             (job / f"counters.{node}.{when}.json").write_text(json.dumps(counters))
-    write_job(job)
+    write_job(job, nodes=["n1", "n2"])
     leave_the_rest(folder)
     return folder

@@ -3,8 +3,6 @@
 The BMCs here are a small HTTPS server and a script in ipmitool's place; no real BMC was asked.
 """
 
-from __future__ import annotations
-
 import base64
 import http.server
 import json
@@ -29,6 +27,7 @@ from shakedown.collect.server_watts import (
 )
 from shakedown.records.errors import BadInput
 from shakedown.run.server_power import power_during
+from tests.kit.cases import cases
 from tests.unit.daytwo.sweep_runs import write_run
 
 SECRET = "correct-horse/battery"  # noqa: S105  (made for these tests)
@@ -62,19 +61,17 @@ def test_dcmi():
     assert parse_dcmi(DCMI) == 1393
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        "",
-        DCMI.replace("activated", "deactivated"),
-        DCMI.replace("1393", "0"),
-        DCMI.replace("1393", "999999"),
-        DCMI.replace("1393", "-5"),
-        DCMI.replace("1393", "1e3"),
-        DCMI + DCMI,
-        "Instantaneous power reading: 12 Watts; rm -rf /",
-        "DCMI request failed because: Invalid command\n",
-    ],
+    "",
+    DCMI.replace("activated", "deactivated"),
+    DCMI.replace("1393", "0"),
+    DCMI.replace("1393", "999999"),
+    DCMI.replace("1393", "-5"),
+    DCMI.replace("1393", "1e3"),
+    DCMI + DCMI,
+    "Instantaneous power reading: 12 Watts; rm -rf /",
+    "DCMI request failed because: Invalid command\n",
 )
 def test_what_is_no_dcmi_reading_is_none(text):
     """Catches: a dead, foreign or doubled answer read as a power."""
@@ -95,25 +92,23 @@ def test_redfish_reads_the_metrics_and_else_the_older_resource():
     assert redfish_power(lambda path: json.dumps(TREE[path]).encode(), "System.Embedded.1") == 1393.2
 
 
-@pytest.mark.parametrize(
-    ("path", "resource"),
-    [
-        (ROOT, {}),
-        (ROOT, []),
-        (ROOT, {"Members": [{"@odata.id": CHASSIS}] * 2}),
-        (ROOT, {"Members": [{"@odata.id": CHASSIS}] * 1000}),
-        (ROOT, {"Members": [{"@odata.id": "https://elsewhere/redfish/v1/Chassis/1"}]}),
-        (ROOT, {"Members": [{"@odata.id": "//elsewhere/redfish/v1/Chassis/1"}]}),
-        (ROOT, {"Members": [{"@odata.id": "/redfish/v1/../../etc/passwd"}]}),
-        (ROOT, {"Members": [{"@odata.id": f"{CHASSIS}\r\nHost: elsewhere"}]}),
-        (ROOT, {"Members": [7]}),
-        (CHASSIS, {"Name": "neither"}),
-        (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": True}}),
-        (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": "1393"}}),
-        (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": float("nan")}}),
-        (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": 1e9}}),
-        (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": 0}}),
-    ],
+@cases(
+    "path, resource",
+    (ROOT, {}),
+    (ROOT, []),
+    (ROOT, {"Members": [{"@odata.id": CHASSIS}] * 2}),
+    (ROOT, {"Members": [{"@odata.id": CHASSIS}] * 1000}),
+    (ROOT, {"Members": [{"@odata.id": "https://elsewhere/redfish/v1/Chassis/1"}]}),
+    (ROOT, {"Members": [{"@odata.id": "//elsewhere/redfish/v1/Chassis/1"}]}),
+    (ROOT, {"Members": [{"@odata.id": "/redfish/v1/../../etc/passwd"}]}),
+    (ROOT, {"Members": [{"@odata.id": f"{CHASSIS}\r\nHost: elsewhere"}]}),
+    (ROOT, {"Members": [7]}),
+    (CHASSIS, {"Name": "neither"}),
+    (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": True}}),
+    (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": "1393"}}),
+    (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": float("nan")}}),
+    (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": 1e9}}),
+    (f"{CHASSIS}/EnvironmentMetrics", {"PowerWatts": {"Reading": 0}}),
 )
 def test_a_hostile_or_broken_bmc_gives_no_reading(path, resource):
     """Catches: a link to another host that would get the password, a number that no server draws."""
@@ -144,18 +139,8 @@ def bmc(tmp_path) -> dict:
 def certificate(tmp_path_factory) -> Path:
     """A certificate of localhost, signed by itself, with its key."""
     folder = tmp_path_factory.mktemp("tls")
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj"]
+    command += ["/CN=localhost"]
     command += [
         "-addext",
         "subjectAltName=DNS:localhost",
@@ -247,19 +232,17 @@ def test_ipmi_gets_its_password_in_the_environment_alone(bmc, ipmitool):
         reader(Bmc(**bmc, through="ipmi"))()
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        {"address": "-Hevil"},
-        {"address": "a b"},
-        {"address": "a/b"},
-        {"address": "a@b"},
-        {"user": "-U"},
-        {"user": "a\nb"},
-        {"through": "telnet"},
-        {"chassis": "../.."},
-        {"password": SECRET},
-    ],
+    {"address": "-Hevil"},
+    {"address": "a b"},
+    {"address": "a/b"},
+    {"address": "a@b"},
+    {"user": "-U"},
+    {"user": "a\nb"},
+    {"through": "telnet"},
+    {"chassis": "../.."},
+    {"password": SECRET},
 )
 def test_a_file_of_bmcs_that_is_none_is_refused_without_its_values(change, bmc, tmp_path):
     """Catches: an address that is an option, a password in the file itself and then in the message."""

@@ -1,7 +1,5 @@
 """From raw outputs to results: attribution, refusal, what a bad job does. On a real job's files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -28,26 +26,15 @@ from shakedown.records.results import OutputRecord
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from shakedown.run.nic_counters import JobFolder, read_counters
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.cases import cases
+from tests.kit.files import edited
+from tests.kit.job import leave_the_rest, write_job
+from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
 
 GOLDEN = Path(__file__).parent / "lab_job"
-JOB = "raw/fabric.ib_write_bw.a1"
+JOB, PAIR = "raw/fabric.ib_write_bw.a1", ["n1", "n2"]
 FORWARD = "ib_write_bw.n1,n2.rail0.forward.65536.one.txt"
 CELL = "fabric/ib_write_bw/bandwidth/n1,n2/rail0/forward/rails_at_once=one,size_bytes=65536"
-
-
-def write_job(folder: Path, **changes: object) -> None:
-    """Write job.json as the guard does."""
-    record = {
-        "schema": 1,
-        "run": "r1",
-        "stage": "fabric",
-        "test": "fabric.ib_write_bw",
-        "job": "7",
-        "nodes": ["n1", "n2"],
-        **ENDED,
-    }
-    (folder / "job.json").write_text(json.dumps(record | changes))
 
 
 def judged(folder: Path):
@@ -81,13 +68,11 @@ def test_collecting_twice_and_elsewhere_gives_the_same_bytes(run, tmp_path):
     assert ((moved / "results.jsonl").read_bytes(), (moved / "counters.jsonl").read_bytes()) == first
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+@NEEDS_SSH_KEYGEN
 @pytest.mark.parametrize("name", ["results.jsonl", "counters.jsonl"])
 def test_a_result_that_the_raw_files_do_not_give_is_found(run, tmp_path, name):
     """Catches: a value changed after the job, judged anew and signed by someone who is trusted."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
-    signers = tmp_path / "signers"
-    signers.write_text(f"me {(tmp_path / 'key.pub').read_text()}")
+    signers = make_signers(tmp_path / "signers", {"me": make_key(tmp_path, "key")})
     collect(run)
     write_verdict(run, judge_folder(run))
     bundle.seal(run, tmp_path / "key")
@@ -167,7 +152,7 @@ def test_truncated_output_gives_no_value(run):
 def test_a_job_that_did_not_complete_decides_nothing(run, state):
     """Catches: numbers printed before the job was cancelled, taken for a pass, or its nodes for bad ones."""
     job = run / "raw" / "fabric.ib_write_bw.a1"
-    write_job(job, state=state, problem={"kind": "killed", "message": f"Slurm says {state}"})
+    write_job(job, nodes=PAIR, state=state, problem={"kind": "killed", "message": f"Slurm says {state}"})
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert state in cells[CELL].reason
@@ -177,14 +162,8 @@ def test_a_job_on_an_unusable_node_gives_its_reason(run):
     """Catches: a node that Slurm cannot use reported as `no result`, without its name."""
     job = run / "raw" / "fabric.ib_write_bw.a1"
     shutil.rmtree(job)
-    job.mkdir()
-    write_job(
-        job,
-        state="NOT-SUBMITTED",
-        job=None,
-        nodes=[],
-        problem={"kind": "not-run", "message": "Slurm cannot use n2: it is down and does not respond"},
-    )
+    problem = {"kind": "not-run", "message": "Slurm cannot use n2: it is down and does not respond"}
+    write_job(job, state="NOT-SUBMITTED", job=None, nodes=[], problem=problem)
     verdict, cells = judged(run)
     assert verdict.outcome == "NOT-RUN"
     assert "Slurm cannot use n2: it is down" in cells[CELL].reason
@@ -202,10 +181,8 @@ def test_a_half_written_journal_line_is_a_missing_cell(run):
 
 def test_a_lost_packet_fails_its_nic(run):
     """Catches: loss that retransmission hides from the bandwidth."""
-    path = run / "raw" / "fabric.ib_write_bw.a1" / "counters.n2.after.json"
-    counters = json.loads(path.read_text())
-    counters["devices"][1]["counters"]["rdma.out_of_seq_request"] += 1
-    path.write_text(json.dumps(counters))
+    with edited(run / "raw" / "fabric.ib_write_bw.a1" / "counters.n2.after.json") as counters:
+        counters["devices"][1]["counters"]["rdma.out_of_seq_request"] += 1
     verdict, cells = judged(run)
     assert verdict.outcome == "FAIL"
     assert [c for c in cells if cells[c].outcome == "FAIL"] == [
@@ -293,7 +270,7 @@ def test_the_reading_of_a_node_says_in_which_boot_it_was_taken(tmp_path, monkeyp
 
 def test_a_job_of_another_run_is_refused(run):
     """Catches: last month's good job copied into today's run, where it proves what nobody measured."""
-    write_job(run / "raw" / "fabric.ib_write_bw.a1", run="r0")
+    write_job(run / JOB, nodes=PAIR, run="r0")
     with pytest.raises(BadInput, match="belongs to run 'r0', not 'r1'"):
         collect(run)
     assert not (run / "results.jsonl").exists()
@@ -313,9 +290,8 @@ def test_a_silent_nic_whose_partner_is_dead_is_not_blamed(run):
     for path in job.glob("*rail1*.txt"):
         path.unlink()
     for node in ("n1", "n2"):
-        counters = json.loads((job / f"counters.{node}.after.json").read_text())
-        counters["devices"][1]["counters"]["rdma.rcvd_pkts"] -= 5000
-        (job / f"counters.{node}.after.json").write_text(json.dumps(counters))
+        with edited(job / f"counters.{node}.after.json") as counters:
+            counters["devices"][1]["counters"]["rdma.rcvd_pkts"] -= 5000
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert not [c for c in cells.values() if c.outcome == "FAIL"]
@@ -326,13 +302,8 @@ def test_a_note_about_a_lost_partner_says_nothing_beside_the_measurement_itself(
     job = run / "raw" / "fabric.ib_write_bw.a1"
     ours = [json.loads(line) for line in (job / "outputs.n1.jsonl").read_text().splitlines()]
     measured = next(r for r in ours if r["file"] == FORWARD)
-    note = {
-        **measured,
-        "file": "note.txt",
-        "exit_code": None,
-        "duration_s": 0.0,
-        "problem": {"kind": "environment", "message": "n1 lost: no answer"},
-    }
+    note = {**measured, "file": "note.txt", "exit_code": None, "duration_s": 0.0}
+    note |= {"problem": {"kind": "environment", "message": "n1 lost: no answer"}}
     (job / "note.txt").write_text("n1 lost: no answer\n")
     with (job / "outputs.n2.jsonl").open("a") as journal:
         journal.write(json.dumps(note) + "\n")
@@ -379,10 +350,9 @@ def test_a_node_killed_in_a_mesh_costs_its_own_cells_only(run):
         path.write_text("".join(json.dumps(r) + "\n" for r in kept))
     (job / "journal.n1.jsonl").write_text('{"event":"dropped","dropped":"n2"}\n{"event":"end"}\n')
     (job / "counters.n2.after.json").unlink()
-    after = json.loads((job / "counters.n1.after.json").read_text())
-    for device in after["devices"]:
-        device["counters"]["rdma.retry_exceeded_err"] += 3  # its partner did not answer any more
-    (job / "counters.n1.after.json").write_text(json.dumps(after))
+    with edited(job / "counters.n1.after.json") as after:
+        for device in after["devices"]:
+            device["counters"]["rdma.retry_exceeded_err"] += 3  # its partner did not answer any more
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert "n2 lost" in verdict.reason
@@ -392,16 +362,14 @@ def test_a_node_killed_in_a_mesh_costs_its_own_cells_only(run):
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        f"{JOB}/job.json",
-        f"{JOB}/journal.n1.jsonl",
-        f"{JOB}/outputs.n2.jsonl",
-        f"{JOB}/counters.n1.after.json",
-        "raw/switches.fabric/leaf0.before.json",
-        "jobs.json",
-    ],
+    f"{JOB}/job.json",
+    f"{JOB}/journal.n1.jsonl",
+    f"{JOB}/outputs.n2.jsonl",
+    f"{JOB}/counters.n1.after.json",
+    "raw/switches.fabric/leaf0.before.json",
+    "jobs.json",
 )
 def test_a_pipe_among_the_raw_files_does_not_hang(run, name):
     """Catches: a collect, or the check of a sealed bundle, that waits for ever for who writes into a pipe."""
@@ -485,10 +453,8 @@ def test_collecting_that_fails_leaves_nothing_that_passes(run):
 def test_the_largest_counter_is_a_counter(run):
     """Catches: a bound one too low, which refuses a counter that is just about to wrap."""
     for when in ("before", "after"):
-        path = run / JOB / f"counters.n2.{when}.json"
-        counters = json.loads(path.read_text())
-        counters["devices"][0]["counters"]["rdma.rcvd_pkts"] = 2**64 - 1
-        path.write_text(json.dumps(counters))
+        with edited(run / JOB / f"counters.n2.{when}.json") as counters:
+            counters["devices"][0]["counters"]["rdma.rcvd_pkts"] = 2**64 - 1
     _, found = gather(run)
     read = [c for c in found if (c.device, c.port, c.counter) == ("n2", "rxe0", "rdma.rcvd_pkts")]
     assert [(c.before, c.after) for c in read] == [(2**64 - 1, 2**64 - 1)]
@@ -600,10 +566,9 @@ def test_a_latency_output_in_place_of_a_bandwidth_output_has_no_value(run):
 
 def settings_of(run: Path, **changes: object) -> None:
     """Change what was ordered of the job; None takes it out."""
-    jobs = json.loads((run / "jobs.json").read_text())
-    jobs["jobs"][0]["settings"] |= changes
-    jobs["jobs"][0]["settings"] = {k: v for k, v in jobs["jobs"][0]["settings"].items() if v is not None}
-    (run / "jobs.json").write_text(json.dumps(jobs))
+    with edited(run / "jobs.json") as jobs:
+        jobs["jobs"][0]["settings"] |= changes
+        jobs["jobs"][0]["settings"] = {k: v for k, v in jobs["jobs"][0]["settings"].items() if v is not None}
     leave_the_rest(run)
 
 
@@ -742,33 +707,21 @@ def test_one_output_is_not_two_attempts(run):
     assert "is named by the records of 2 cells or attempts" in cells[CELL].reason
 
 
-@pytest.mark.parametrize(
-    ("tool", "field", "alike"),
-    [
-        ("copies", "direction", True),
-        ("copies", "nodes", False),
-        ("torch-collectives", "test", True),
-        ("torch-collectives", "params", False),
-        ("nccl", "test", False),
-        ("inference", "params", False),
-        ("nvbandwidth", "test", False),
-    ],
+@cases(
+    "tool, field, alike",
+    ("copies", "direction", True),
+    ("copies", "nodes", False),
+    ("torch-collectives", "test", True),
+    ("torch-collectives", "params", False),
+    ("nccl", "test", False),
+    ("inference", "params", False),
+    ("nvbandwidth", "test", False),
 )
 def test_only_tools_whose_one_file_has_several_cells_may_share_it(tmp_path, tool, field, alike):
     """Catches: copies and PyTorch's collectives refused, or any other tool's file counted twice."""
     other = {"direction": "d2h", "nodes": ["n2"], "test": "other", "params": {"gpus": 2}}
-    record = {
-        "schema": 1,
-        "tool": tool,
-        "test": "t",
-        "file": "out.json",
-        "nodes": ["n1"],
-        "direction": "h2d",
-        "params": {"gpus": 1},
-        "exit_code": 0,
-        "started": "2026-01-01T00:00:00Z",
-        "duration_s": 1.0,
-    }
+    record = {"schema": 1, "tool": tool, "test": "t", "file": "out.json", "nodes": ["n1"], "direction": "h2d"}
+    record |= {"params": {"gpus": 1}, "exit_code": 0, "started": "2026-01-01T00:00:00Z", "duration_s": 1.0}
     lines = [record, record, {**record, field: other[field]}]
     (tmp_path / "outputs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [output.problem is None for output in journal(tmp_path)] == [alike] * 3
@@ -776,10 +729,9 @@ def test_only_tools_whose_one_file_has_several_cells_may_share_it(tmp_path, tool
 
 def test_a_duration_is_held_against_the_order(run):
     """Catches: two seconds of ten ordered, in which a link that sags under load looks well."""
-    jobs = json.loads((run / "jobs.json").read_text())
-    ordered = {"test": "ib_write_bw", "size_bytes": 65536, "duration_s": 10, "iterations": None}
-    jobs["jobs"][0]["settings"]["operations"] = [ordered]
-    (run / "jobs.json").write_text(json.dumps(jobs))
+    with edited(run / "jobs.json") as jobs:
+        ordered = {"test": "ib_write_bw", "size_bytes": 65536, "duration_s": 10, "iterations": None}
+        jobs["jobs"][0]["settings"]["operations"] = [ordered]
     file = run / JOB / FORWARD
     record = next(r for r in journal(run / JOB) if r.file == FORWARD)
     record = record.model_copy(update={"duration_s": 70.0})
@@ -817,13 +769,11 @@ def test_the_last_reading_may_miss_the_end_of_a_job(run, share):
     """Catches: good hardware doubted as its NIC refreshes counters now and then, or a tolerance too wide."""
     payload = 2 * 300 * 65536
     for node in ("n1", "n2"):
-        path = run / JOB / f"counters.{node}.after.json"
-        now = json.loads(path.read_text())
-        was = json.loads((run / JOB / f"counters.{node}.before.json").read_text())
-        for first, last in zip(was["devices"], now["devices"], strict=True):
-            for name in ("netdev.rx_bytes", "netdev.tx_bytes"):
-                last["counters"][name] = first["counters"][name] + round(share * payload)
-        path.write_text(json.dumps(now))
+        with edited(run / JOB / f"counters.{node}.after.json") as now:
+            was = json.loads((run / JOB / f"counters.{node}.before.json").read_text())
+            for first, last in zip(was["devices"], now["devices"], strict=True):
+                for name in ("netdev.rx_bytes", "netdev.tx_bytes"):
+                    last["counters"][name] = first["counters"][name] + round(share * payload)
     assert judged(run)[0].outcome == ("PASS" if share > 0.95 else "INCONCLUSIVE")
 
 
@@ -832,14 +782,12 @@ def test_a_counter_that_was_read_once_bears_nothing_out(run, read):
     """Catches: all that a NIC moved since it was started, taken for what one job moved."""
     for node in ("n1", "n2"):
         for when in ("before", "after"):
-            path = run / JOB / f"counters.{node}.{when}.json"
-            content = json.loads(path.read_text())
-            for device in content["devices"]:
-                for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
-                    device["counters"].pop(name, None)
-                if when == read:
-                    device["counters"] |= {"ib.port_xmit_data": 10**12, "ib.port_rcv_data": 10**12}
-            path.write_text(json.dumps(content))
+            with edited(run / JOB / f"counters.{node}.{when}.json") as content:
+                for device in content["devices"]:
+                    for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
+                        device["counters"].pop(name, None)
+                    if when == read:
+                        device["counters"] |= {"ib.port_xmit_data": 10**12, "ib.port_rcv_data": 10**12}
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert cells
@@ -857,15 +805,13 @@ def test_each_driver_counts_rdma_in_its_own_way(run, source):
     }
     for node in ("n1", "n2"):
         for when, moved in (("before", 0), ("after", 40_000_000)):
-            path = run / JOB / f"counters.{node}.{when}.json"
-            content = json.loads(path.read_text())
-            for device in content["devices"]:
-                for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
-                    device["counters"].pop(name, None)
-                for way in names[source] if source else ():
-                    unit = 4 if source.startswith("ib.") else 1
-                    device["counters"][source.format(way)] = moved // unit
-            path.write_text(json.dumps(content))
+            with edited(run / JOB / f"counters.{node}.{when}.json") as content:
+                for device in content["devices"]:
+                    for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
+                        device["counters"].pop(name, None)
+                    for way in names[source] if source else ():
+                        unit = 4 if source.startswith("ib.") else 1
+                        device["counters"][source.format(way)] = moved // unit
     verdict, cells = judged(run)
     assert verdict.outcome == ("PASS" if source else "INCONCLUSIVE")
     for cell in cells.values():

@@ -1,13 +1,13 @@
 """A good job's files, each with one edit that makes no sense: its cells get no value, and the true reason."""
 
-from __future__ import annotations
-
-import json
 import re
 
 import pytest
 
-from tests.unit.collect.test_collect import CELL, FORWARD, JOB, judged, write_job
+from tests.kit.cases import cases
+from tests.kit.files import edited
+from tests.kit.job import write_job
+from tests.unit.collect.test_collect import CELL, FORWARD, JOB, PAIR, judged
 
 
 def text(name: str, old: str, new: str):
@@ -27,10 +27,8 @@ def reading(change, when: str = "after"):
     """Change what n1's NICs counted."""
 
     def edit(run):
-        path = run / JOB / f"counters.n1.{when}.json"
-        document = json.loads(path.read_text())
-        change(document)
-        path.write_text(json.dumps(document))
+        with edited(run / JOB / f"counters.n1.{when}.json") as document:
+            change(document)
 
     return edit
 
@@ -128,7 +126,7 @@ EDITS = {
 @pytest.fixture
 def job(run):
     """The run of a job of 25 seconds, with what was read and written at the times of the record."""
-    write_job(run / JOB, started="2026-11-20T11:59:25Z", duration_s=25)
+    write_job(run / JOB, nodes=PAIR, started="2026-11-20T11:59:25Z", duration_s=25)
     taken({"before": at(27), "after": at(47)})(run)
     return run
 
@@ -155,12 +153,10 @@ def test_what_does_not_is(job):
     assert judged(job)[0].outcome == "PASS"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        (at(30), at(29), f"read at {at(29)}, before the reading before the job, of {at(30)}"),
-        (at(27), at(59), f"read at {at(27)} and {at(59)}, the whole job took 25 s"),
-    ],
+@cases(
+    "before, after, words",
+    (at(30), at(29), f"read at {at(29)}, before the reading before the job, of {at(30)}"),
+    (at(27), at(59), f"read at {at(27)} and {at(59)}, the whole job took 25 s"),
 )
 def test_readings_in_the_wrong_order_or_of_a_longer_time_are_of_something_else(job, before, after, words):
     """Catches: a difference of counters that is of another time than the job's."""

@@ -1,7 +1,5 @@
 """A node whose part of a job failed is named by its own words, and undoes no other node's results."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -12,6 +10,8 @@ from shakedown.evidence.contents import note_contents
 from shakedown.evidence.job_record import failed_tasks
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import counters
+from tests.kit.cases import cases
+from tests.kit.files import edited
 
 JOB = "raw/config.settings.a1"
 # As srun and the programs print it when n2 has mounted the stage read-only.
@@ -31,10 +31,9 @@ def fail(run: Path, stderr: str, exit_code: str = "1:0", *, left: bool = False) 
     folder = run / JOB
     for path in () if left else [*folder.glob("*.n2.*")]:
         path.unlink()
-    record = json.loads((folder / "job.json").read_text())
-    problem = {"kind": "other", "message": SLURM.replace("1:0", exit_code)}
-    record |= {"state": "FAILED", "exit_code": exit_code, "problem": problem}
-    (folder / "job.json").write_text(json.dumps(record))
+    with edited(folder / "job.json") as record:
+        problem = {"kind": "other", "message": SLURM.replace("1:0", exit_code)}
+        record |= {"state": "FAILED", "exit_code": exit_code, "problem": problem}
     (folder / "rfm_job.err").write_text(stderr)
 
 
@@ -60,13 +59,11 @@ def test_a_read_only_stage_costs_its_own_node_and_is_named(recorded_run, shakedo
         assert "found" not in cell.reason
 
 
-@pytest.mark.parametrize(
-    ("stderr", "exit_code"),
-    [
-        ("something went wrong\n", "1:0"),  # whose part failed is not said
-        (STDERR, "0:9"),  # ended from outside: who knows what of n1's was cut off
-        (STDERR.replace(" n2: task 1", " n[1-2]: tasks 0-1"), "1:0"),
-    ],
+@cases(
+    "stderr, exit_code",
+    ("something went wrong\n", "1:0"),  # whose part failed is not said
+    (STDERR, "0:9"),  # ended from outside: who knows what of n1's was cut off
+    (STDERR.replace(" n2: task 1", " n[1-2]: tasks 0-1"), "1:0"),
 )
 def test_a_good_node_is_not_taken_on_trust(recorded_run, shakedown, stderr, exit_code):
     """Catches: outputs of a failed job counted without knowing that their own task ended well."""
@@ -89,23 +86,21 @@ def test_outputs_of_the_failed_task_do_not_count(recorded_run, shakedown):
     assert all("/n2/" in c.cell and "Read-only file system" in c.reason for c in cells)
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("srun: error: n2: task 1: Killed\n", {"n2": "n2: its task: Killed"}),
-        (
-            "Traceback (most recent call last):\n  File ...\nOSError: no room\n"
-            "srun: error: n2: task 1: Exited with exit code 1\n",
-            {"n2": "n2: OSError: no room"},
-        ),
-        # Two failed: nobody knows whose words these are.
-        (
-            "OSError: no room\nsrun: error: n[1-2]: tasks 0-1: Exited with exit code 1\n",
-            {n: f"{n}: its task: Exited with exit code 1" for n in ("n1", "n2")},
-        ),
-        ("srun: error: n9: task 1: Killed\n", {}),
-        ("n2: task 1: Killed\n", {}),
-    ],
+@cases(
+    "text, told",
+    ("srun: error: n2: task 1: Killed\n", {"n2": "n2: its task: Killed"}),
+    (
+        "Traceback (most recent call last):\n  File ...\nOSError: no room\n"
+        "srun: error: n2: task 1: Exited with exit code 1\n",
+        {"n2": "n2: OSError: no room"},
+    ),
+    # Two failed: nobody knows whose words these are.
+    (
+        "OSError: no room\nsrun: error: n[1-2]: tasks 0-1: Exited with exit code 1\n",
+        {n: f"{n}: its task: Exited with exit code 1" for n in ("n1", "n2")},
+    ),
+    ("srun: error: n9: task 1: Killed\n", {}),
+    ("n2: task 1: Killed\n", {}),
 )
 def test_words_are_of_the_node_that_said_them(tmp_path, text, told):
     """Catches: one node's message told of another."""
@@ -145,16 +140,11 @@ srun: error: slurm_unpack_received_msg: [[n2]:39572] Protocol authentication err
 """  # noqa: E501
 
 
-@pytest.mark.parametrize(
-    ("stderr", "why"),
-    [
-        (
-            NO_SHARE,
-            ": n2: slurmstepd-n2: error: execve(): /shared/shakedown-code/venv/bin/python: No such file",
-        ),
-        (CLOCK, ": n2: its task: munge refused its end (Rewound credential): see its clock"),
-        ("", ""),
-    ],
+@cases(
+    "stderr, why",
+    (NO_SHARE, ": n2: slurmstepd-n2: error: execve(): /shared/shakedown-code/venv/bin/python: No such file"),
+    (CLOCK, ": n2: its task: munge refused its end (Rewound credential): see its clock"),
+    ("", ""),
 )
 def test_counters_that_were_never_read_say_why(recorded_run, shakedown, stderr, why):
     """Catches: a file called lost that was never there, and a cause that only the job's own errors tell."""

@@ -1,9 +1,5 @@
 """Files of a job that are far larger than any job writes: refused by their size, not read for minutes."""
 
-from __future__ import annotations
-
-import json
-
 import pytest
 
 from shakedown.benchmarks.perftest.output import parse_perftest
@@ -14,6 +10,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
 from shakedown.run.nic_counters import read_counters
+from tests.kit.files import edited
 from tests.unit.collect.test_collect import JOB
 
 
@@ -46,9 +43,8 @@ def test_as_many_records_as_a_plan_explains_are_read(run):
 def test_counters_of_a_size_that_no_node_has_are_refused(run):
     """Catches: a reading with a million counters, which takes half a minute and three gigabytes."""
     path = run / JOB / "counters.n1.after.json"
-    document = json.loads(path.read_text())
-    document["devices"][0]["counters"] = {f"counter_{n}": n for n in range(200_000)}
-    path.write_text(json.dumps(document))
+    with edited(path) as document:
+        document["devices"][0]["counters"] = {f"counter_{n}": n for n in range(200_000)}
     with pytest.raises(BadInput, match="is larger than 4194304 bytes"):
         read_counters(path)
 

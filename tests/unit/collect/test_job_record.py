@@ -1,24 +1,12 @@
 """What Slurm said of a job, as its folder keeps it, lets its outputs count or not."""
 
-from __future__ import annotations
-
-import pytest
-
 from shakedown.evidence.job_record import as_kept, shared_jobs
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.results import JobRecord, RunProblem
+from tests.kit import records
+from tests.kit.cases import cases
 
-SPEC = JobSpec(
-    name="fabric.ib_read_bw",
-    kind="mesh",
-    stage=Stage.FABRIC,
-    tests=("ib_read_bw",),
-    nodes=("n1", "n2"),
-    time_limit_s=60,
-    expected_s=1,
-    settings={},
-)
+SPEC = records.job(name="fabric.ib_read_bw", tests=("ib_read_bw",), nodes=("n1", "n2"), expected_s=1)
 GOOD = JobRecord(
     run="r1",
     stage=Stage.FABRIC,
@@ -42,19 +30,17 @@ def problem(folder=FOLDER, spec=SPEC, others=(), **changes):
     return kept.problem and kept.problem.message
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"nodes": ("n3", "n4")}, "the job ran on n3 and n4, planned were n1 and n2"),
-        ({"nodes": ("n1",)}, "the job ran on n1, planned were n1 and n2"),
-        ({"nodes": ()}, "the job ran on nodes that are not known"),
-        ({"exit_code": "1:0"}, "Slurm says COMPLETED and exit code 1:0"),
-        ({"exit_code": "0:9"}, "Slurm says COMPLETED and exit code 0:9"),
-        ({"exit_code": None}, "Slurm says COMPLETED and no exit code"),
-        ({"attempt": 2}, "the folder fabric.ib_read_bw.a1 holds the record of attempt 2"),
-        ({"started": None}, "when the job ran is not known"),
-        ({"duration_s": None}, "when the job ran is not known"),
-    ],
+@cases(
+    "changes, words",
+    ({"nodes": ("n3", "n4")}, "the job ran on n3 and n4, planned were n1 and n2"),
+    ({"nodes": ("n1",)}, "the job ran on n1, planned were n1 and n2"),
+    ({"nodes": ()}, "the job ran on nodes that are not known"),
+    ({"exit_code": "1:0"}, "Slurm says COMPLETED and exit code 1:0"),
+    ({"exit_code": "0:9"}, "Slurm says COMPLETED and exit code 0:9"),
+    ({"exit_code": None}, "Slurm says COMPLETED and no exit code"),
+    ({"attempt": 2}, "the folder fabric.ib_read_bw.a1 holds the record of attempt 2"),
+    ({"started": None}, "when the job ran is not known"),
+    ({"duration_s": None}, "when the job ran is not known"),
 )
 def test_a_record_that_contradicts_itself_or_its_order_is_told(changes, words):
     """Catches: outputs of other nodes, of a failed job or of an unknown time, which a good state covers."""

@@ -1,7 +1,5 @@
 """What an earlier run left, and what was read at another time: neither proves anything of this run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import datetime, timedelta
@@ -10,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from shakedown.judge.judged import judge_folder
-from tests.local_playbook import run_playbook
+from tests.kit.cases import cases
+from tests.kit.files import edited
+from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow  # whole runs, planned, collected and judged
 
@@ -244,11 +244,9 @@ def test_a_switch_that_was_read_with_other_cables_than_planned_decides_nothing(r
     run = recorded_run("lab_healthy")
     other = {"n1": "n2", "n2": "n1"}
     for when in ("before", "after"):
-        path = run / f"raw/switches.fabric/leaf0.{when}.json"
-        reading = json.loads(path.read_text())
-        for cable in reading["cabling"]:
-            cable["host"] = other[cable["host"]]
-        path.write_text(json.dumps(reading))
+        with edited(run / f"raw/switches.fabric/leaf0.{when}.json") as reading:
+            for cable in reading["cabling"]:
+                cable["host"] = other[cable["host"]]
     verdict, cells = collected(shakedown, run)
     words = "the reading has n2/fab0 at leaf0 swp1, the plan has n1/fab0"
     assert verdict.outcome == "INCONCLUSIVE"
@@ -261,18 +259,16 @@ def test_a_port_that_counted_less_than_was_moved_was_set_back(recorded_run, shak
     run = recorded_run("lab_healthy")
     whole = {}
     for when in ("before", "after"):
-        path = run / f"raw/switches.fabric/leaf0.{when}.json"
-        reading = json.loads(path.read_text())
-        links = json.loads(reading["outputs"]["links"]["stdout"])
-        port = next(link["stats64"] for link in links if link["ifname"] == "swp1")
-        for way in ("rx", "tx"):
-            for what in ("bytes", "packets"):
-                whole[when, way, what] = port[way][what]
-                if when == "after":  # more than before, and less than half of what came since
-                    began = whole["before", way, what]
-                    port[way][what] = began + (port[way][what] - began) * 2 // 5
-        reading["outputs"]["links"]["stdout"] = json.dumps(links)
-        path.write_text(json.dumps(reading))
+        with edited(run / f"raw/switches.fabric/leaf0.{when}.json") as reading:
+            links = json.loads(reading["outputs"]["links"]["stdout"])
+            port = next(link["stats64"] for link in links if link["ifname"] == "swp1")
+            for way in ("rx", "tx"):
+                for what in ("bytes", "packets"):
+                    whole[when, way, what] = port[way][what]
+                    if when == "after":  # more than before, and less than half of what came since
+                        began = whole["before", way, what]
+                        port[way][what] = began + (port[way][what] - began) * 2 // 5
+            reading["outputs"]["links"]["stdout"] = json.dumps(links)
     verdict, cells = collected(shakedown, run)
     assert verdict.outcome == "INCONCLUSIVE"
     words = "counts from zero again: the switch was restarted, or the port's counters were cleared"
@@ -309,22 +305,16 @@ def neighbours_counters(run: Path) -> None:
         edit_json(run / JOB / path.name, **(json.loads(path.read_text()) | {"taken": None}))
 
 
-@pytest.mark.parametrize(
-    ("edit", "test", "words"),
-    [
-        (
-            one_id_for_two_jobs,
-            "fabric/ib_",
-            "fabric.ib_read_bw.a1 and fabric.ib_write_bw.a1 say that they are Slurm's job 3: at most one is",
-        ),
-        (no_exit_code, "/ib_read_bw/", "Slurm says COMPLETED and no exit code"),
-        (no_times_at_all, "/", "when the job ran is not known"),
-        (
-            neighbours_counters,
-            "/ib_read_bw/counter.",
-            "it does not say when it was read, so that it may be of",
-        ),
-    ],
+@cases(
+    "edit, test, words",
+    (
+        one_id_for_two_jobs,
+        "fabric/ib_",
+        "fabric.ib_read_bw.a1 and fabric.ib_write_bw.a1 say that they are Slurm's job 3: at most one is",
+    ),
+    (no_exit_code, "/ib_read_bw/", "Slurm says COMPLETED and no exit code"),
+    (no_times_at_all, "/", "when the job ran is not known"),
+    (neighbours_counters, "/ib_read_bw/counter.", "it does not say when it was read, so that it may be of"),
 )
 def test_what_a_record_no_longer_says_decides_nothing(recorded_run, shakedown, edit, test, words):
     """Catches: PASS of what nothing ties to its job: a check that is off where its key is missing."""

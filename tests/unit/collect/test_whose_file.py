@@ -1,7 +1,5 @@
 """Whose file is it: outputs of another node, target, time or run prove nothing, wherever they lie."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -12,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shakedown.judge.judged import judge_folder
+from tests.kit.cases import cases
 
 
 def collected(shakedown, run: Path):
@@ -26,12 +25,10 @@ def lab(recorded_run) -> Path:
     return recorded_run("lab_healthy")
 
 
-@pytest.mark.parametrize(
-    ("of", "to", "said"),
-    [
-        ("n1.after", "n2.after", "says that it is of n1, its name says n2"),
-        ("n2.before", "n2.after", "says that it is of before, its name says after"),
-    ],
+@cases(
+    "of, to, said",
+    ("n1.after", "n2.after", "says that it is of n1, its name says n2"),
+    ("n2.before", "n2.after", "says that it is of before, its name says after"),
 )
 def test_counters_of_another_node_or_time(lab, shakedown, of, to, said):
     """Catches: a clean node's counters counted as a lossy one's."""
@@ -43,12 +40,10 @@ def test_counters_of_another_node_or_time(lab, shakedown, of, to, said):
     assert all("/ib_write_bw/" in cell.cell for cell in verdict.cells)
 
 
-@pytest.mark.parametrize(
-    ("of", "to", "said"),
-    [
-        ("n1.fab0", "n1.fab1", "fab0 is of rail0, its record says rail1"),
-        ("n1.environment", "n1.pinning", "this is the read-back of environment, its record says"),
-    ],
+@cases(
+    "of, to, said",
+    ("n1.fab0", "n1.fab1", "fab0 is of rail0, its record says rail1"),
+    ("n1.environment", "n1.pinning", "this is the read-back of environment, its record says"),
 )
 def test_settings_of_another_target(lab, shakedown, of, to, said):
     """Catches: a good NIC's settings taken for those of the one beside it."""

@@ -1,7 +1,5 @@
 """The edge of the command line: version, readers that leave, full disks, and errors of our own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -14,6 +12,7 @@ from typer.main import get_command
 from shakedown.commands import cli
 from shakedown.judge import judged
 from shakedown.records.errors import BadInput
+from tests.kit.run import python
 
 ROOT = Path(__file__).parents[3]
 # Exit status 0, 1, 2 and 3.
@@ -48,13 +47,7 @@ def test_version_is_the_packages(shakedown):
 @pytest.mark.parametrize("words", [["--version"], ["--help"]])
 def test_start_imports_nothing_slow(words):
     """Catches: a start of a second, because a command's module imports NumPy or pydantic at its top."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "shakedown", *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    done = python("-X", "importtime", "-m", "shakedown", *words, check=True, cwd=ROOT)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "typer" in imported
     assert not imported & {

@@ -1,41 +1,31 @@
 """What `shakedown order` tells whoever signs a plan that somebody else has made."""
 
-from __future__ import annotations
-
-import json
-import shutil
-import subprocess
-
 import pytest
+
+from tests.kit.files import edited
+from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
 
 pytestmark = [
     pytest.mark.slow,  # all shipped profiles are read, twice
-    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen"),
+    NEEDS_SSH_KEYGEN,
 ]
 
 
 def test_what_a_plan_eases_is_told_before_it_is_signed(recorded_run, tmp_path, shakedown):
     """Catches: a customer who signs loosened gates, a waiver and tests that nobody runs, told of none."""
-    run, known = recorded_run("lab_healthy"), tmp_path / "known"
-    lines = []
-    for name in ("n1", "n2"):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True, timeout=60
-        )
-        lines.append(f"{name} {(tmp_path / f'{name}.pub').read_text()}")
-    known.write_text("".join(lines))
+    run = recorded_run("lab_healthy")
+    known = make_signers(tmp_path / "known", {name: make_key(tmp_path, name) for name in ("n1", "n2")})
     words = ("order", run, "--key", tmp_path / "n1", "--hosts", known, "--output", tmp_path / "order.json")
     _, before, _ = shakedown(*words)
-    plan = json.loads((run / "plan.json").read_text())
-    plan["references"]["lab-ib-write-bw"]["limit"] = 0.001
-    for item in plan["items"]:
-        if item["test"] == "ib_send_lat":
-            item.update(required=False)
-        if item["test"] == "ib_read_bw":
-            item.update(required=False, not_run="the vendor\u0027s tool is missing")
-    waiver = {"name": "w", "cells": "fabric/ib_write_bw/bandwidth/*", "reason": "known to be slow"}
-    plan["waivers"] = [{**waiver, "owner": "the vendor", "expires": "2027-01-01"}]
-    (run / "plan.json").write_text(json.dumps(plan))
+    with edited(run / "plan.json") as plan:
+        plan["references"]["lab-ib-write-bw"]["limit"] = 0.001
+        for item in plan["items"]:
+            if item["test"] == "ib_send_lat":
+                item.update(required=False)
+            if item["test"] == "ib_read_bw":
+                item.update(required=False, not_run="the vendor\u0027s tool is missing")
+        waiver = {"name": "w", "cells": "fabric/ib_write_bw/bandwidth/*", "reason": "known to be slow"}
+        plan["waivers"] = [{**waiver, "owner": "the vendor", "expires": "2027-01-01"}]
     status, out, error = shakedown(*words)
     assert status == 0, error
     for told in (

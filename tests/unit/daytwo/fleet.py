@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from shakedown.records.base import Better, Stage
-from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
 from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
 from shakedown.run import folder as runs
+from tests.kit import records
 
 START = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
 CV = 0.003
@@ -53,19 +53,13 @@ class Night:
         folder.mkdir(parents=True, exist_ok=True)
         created = self.created or clock(self.night)
         references = {
-            name: Reference(
-                id=name,
-                value=value,
-                tolerance=0.5,
-                unit=unit,
-                better=better,
-                kind=ReferenceKind.MEASURED,
-                source="made up",
+            name: records.reference(
+                id=name, value=value, tolerance=0.5, unit=unit, better=better, source="made up"
             )
             for name, (_, _, _, unit, better, value) in METRICS.items()
         }
         items = tuple(
-            PlanItem(
+            records.item(
                 stage=stage,
                 test=test,
                 metric=metric,
@@ -78,13 +72,13 @@ class Night:
             for name, (stage, test, metric, unit, better, _) in METRICS.items()
             if name in self.metrics
         )
-        plan = Plan(
+        plan = records.plan(
+            references=({k: v for k, v in references.items() if k in self.metrics}).values(),
             run=self.run,
             system=self.system,
             created=created,
             nodes=self.nodes,
             items=items,
-            references={k: v for k, v in references.items() if k in self.metrics},
         )
         runs.write_plan(folder, plan)
         runs.write_lines(folder / "results.jsonl", self._lines(created))
@@ -101,7 +95,7 @@ class Night:
                 noise = 1 + CV * random.Random(f"{self.run} {name} {node}").gauss(0, 1)
                 value = round(middle * own * noise * self.factor(name, node), 6)
                 lost = (name, node) in self.missing
-                yield Measurement(
+                yield records.measurement(
                     run=self.run,
                     stage=stage,
                     test=test,

@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.physics.collectives import Collective, busbw_factor
-from tests.ended_job import ENDED
+from tests.kit.job import output, write_job, write_outputs
 
 Times = Mapping[int, Sequence[float]]  # by size, the time of every repeat in us
-REFERENCE = {
-    "id": "r",
-    "value": 1,
-    "limit": 1,
-    "unit": "us",
-    "better": "lower",
-    "kind": "measured",
-    "source": "made",
-}
+REFERENCE = {"id": "r", "value": 1, "limit": 1, "unit": "us", "better": "lower", "kind": "measured"}
+REFERENCE |= {"source": "made"}
 
 
 def nccl_text(
@@ -96,28 +89,12 @@ def write_run(
     for operation, times in operations.items():
         name, test = f"collective.{operation}.{nodes[0]}{network}", f"nccl_{operation}"
         repeats = len(next(iter(times.values())))
-        settings = {
-            "operations": [operation],
-            "sizes": sorted(times),
-            "repeats": repeats,
-            "dtype": dtype,
-            "time_below_bytes": 1 << 20,
-            "launcher": launcher,
-            "split": "none",
-            "network": network,
-            "iterations": 20,
-            "warmup": 5,
-            "gpus": {node: ranks // len(nodes) for node in nodes},
-            "variables": dict(variables or {}),
-            "min_bytes": min(times),
-            "max_bytes": max(times),
-            "factor": 2,
-            "tuning": False,
-            "params": {"dtype": dtype},
-            "timeout_s": 300,
-            "expect": {"nvls": False, "nics": {}},
-            **(order or {}),
-        }
+        settings = {"operations": [operation], "sizes": sorted(times), "repeats": repeats, "dtype": dtype}
+        settings |= {"time_below_bytes": 1 << 20, "launcher": launcher, "split": "none", "network": network}
+        settings |= {"iterations": 20, "warmup": 5, "gpus": {node: ranks // len(nodes) for node in nodes}}
+        settings |= {"variables": dict(variables or {}), "min_bytes": min(times), "max_bytes": max(times)}
+        settings |= {"factor": 2, "tuning": False, "params": {"dtype": dtype}, "timeout_s": 300}
+        settings |= {"expect": {"nvls": False, "nics": {}}, **(order or {})}
         jobs.append(_job(name, "nccl", test, nodes, settings))
         raw = _raw(folder, name)
         output = {"tool": "nccl", "test": test, "file": f"{test}.r1.txt", "params": {"dtype": dtype}}
@@ -139,84 +116,44 @@ def write_run(
             )
         _journal(raw, nodes, outputs)
     if torch:
-        settings = {
-            "operations": ["all_reduce"],
-            "sizes": sorted(torch),
-            "backend": "nccl",
-            "iterations": 20,
-            "ranks": {nodes[0]: ranks},
-            "variables": dict(variables or {}),
-            "many": 0,
-            "python": "/opt/torch/bin/python",
-            "min_bytes": 64,
-            "max_bytes": 64,
-            "params": {"backend": "nccl"},
-        }
+        settings = {"operations": ["all_reduce"], "sizes": sorted(torch), "backend": "nccl", "iterations": 20}
+        settings |= {"ranks": {nodes[0]: ranks}, "variables": dict(variables or {}), "many": 0}
+        settings |= {"python": "/opt/torch/bin/python", "min_bytes": 64, "max_bytes": 64}
+        settings |= {"params": {"backend": "nccl"}}
         jobs.append(_job("collective.torch", "torch_collectives", "torch_all_reduce", nodes, settings))
         raw = _raw(folder, "collective.torch")
         (raw / "torch.jsonl").write_text(_torch_text(torch, ranks))
         _journal(
             raw, nodes, [{"tool": "torch-collectives", "test": "torch_all_reduce", "file": "torch.jsonl"}]
         )
-    item = {
-        "stage": "collective",
-        "test": "t",
-        "metric": "time",
-        "unit": "us",
-        "better": "lower",
-        "nodes": [["n1"]],
-        "reference": "r",
-    }
-    plan = {
-        "schema": 1,
-        "run": folder.name,
-        "system": system,
-        "profile": profile,
-        "created": "2026-11-20T08:00:00Z",
-        "nodes": list(nodes),
-        "items": [item],
-        "references": {"r": REFERENCE},
-    }
+    item = {"stage": "collective", "test": "t", "metric": "time", "unit": "us", "better": "lower"}
+    item |= {"nodes": [["n1"]], "reference": "r"}
+    plan = {"schema": 1, "run": folder.name, "system": system, "profile": profile}
+    plan |= {"created": "2026-11-20T08:00:00Z", "nodes": list(nodes), "items": [item]}
+    plan |= {"references": {"r": REFERENCE}}
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "jobs.json").write_text(json.dumps({"schema": 1, "run": folder.name, "jobs": jobs, "nics": {}}))
     return folder
 
 
 def _job(name: str, kind: str, test: str, nodes: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "kind": kind,
-        "stage": "collective",
-        "tests": [test],
-        "nodes": list(nodes),
-        "time_limit_s": 60,
-        "settings": settings,
-    }
+    about = {"name": name, "kind": kind, "stage": "collective", "tests": [test], "nodes": list(nodes)}
+    return about | {"time_limit_s": 60, "settings": settings}
 
 
 def _raw(folder: Path, name: str) -> Path:
-    raw = folder / "raw" / f"{name}.a1"
-    raw.mkdir(parents=True, exist_ok=True)
-    record = {"schema": 1, "run": folder.name, "stage": "collective", "test": name, "job": name, **ENDED}
-    (raw / "job.json").write_text(json.dumps(record))
-    return raw
+    return write_job(folder / "raw" / f"{name}.a1", run=folder.name, stage="collective", job=name, nodes=[])
 
 
 def _journal(raw: Path, nodes: Sequence[str], outputs: Sequence[dict[str, Any]]) -> None:
-    common = {"schema": 1, "nodes": list(nodes), "exit_code": 0, "started": "2026-11-20T08:00:00Z"}
-    lines = [json.dumps({**common, "duration_s": 60.0, **output}) for output in outputs]
-    (raw / "outputs.jsonl").write_text("".join(line + "\n" for line in lines))
+    write_outputs(
+        raw, ({**output(one["tool"], one["file"], *nodes, duration_s=60.0), **one} for one in outputs)
+    )
 
 
 def _torch_text(times: Times, ranks: int) -> str:
-    header = {
-        "type": "header",
-        "torch": "2.11.0",
-        "library": "2.28.9",
-        "backend": "nccl",
-        "ranks": ranks,
-        "hosts": ["n1"] * ranks,
-    }
+    header = {"type": "header", "torch": "2.11.0", "library": "2.28.9", "backend": "nccl", "ranks": ranks}
+    header["hosts"] = ["n1"] * ranks
     rows = [
         {
             "type": "row",

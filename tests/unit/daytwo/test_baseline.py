@@ -1,36 +1,22 @@
 """References from the history: what a proposal rests on, and what it must not rest on."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from fleet import START, Night, names
 
 from shakedown.commands import cli
 from shakedown.daytwo.history.fleet_references import propose
 from shakedown.daytwo.history.ingest import ingest
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue, load_profile
+from tests.unit.daytwo.fleet import START, Night, names
 
 NODES = names(6)
 NOW = START.replace(year=2027)
-PROFILE = """\
-schema: 1
-profile: fleet
-title: An example
-published: nobody, 2026
-audit: invented
-references:
-  - {id: write, stage: fabric, test: ib_write_bw, metric: bandwidth, scope: {nic_speed_gbps: 400}, value: 300,
-     tolerance: 0.02, unit: Gb/s, better: higher, kind: measured, source: invented,
-     ceiling: {formula: roce_payload, speed_gbps: 400, rdma_mtu_bytes: 4096}}
-  - {id: lat, stage: fabric, test: ib_write_lat, metric: latency_typical, value: 2.0, limit: 2.1, unit: us,
-     better: lower, kind: measured, source: invented}
-"""
+PROFILE = (Path(__file__).parent / "profiles/baseline.yml").read_text()
 
 
 @pytest.fixture

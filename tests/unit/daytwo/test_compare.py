@@ -1,24 +1,22 @@
 """Comparison of two runs: every decision, every refusal, and the fault that each would otherwise hide."""
 
-from __future__ import annotations
-
 import json
 import sys
 
 import pytest
-from fleet import Night, names
 
 from shakedown.commands import cli
 from shakedown.commands.compare import spread_out
 from shakedown.daytwo.compare.paired_metrics import compare
-from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders
-from shakedown.daytwo.compare.snapshot_changes import Change, Named, named
+from shakedown.daytwo.compare.run_folders import Change, Named, TooMuchChanged, compare_folders, named
 from shakedown.judge.verdict import judge_cells
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import PlanItem, Reference, ReferenceKind
-from shakedown.records.results import Measurement
+from shakedown.records.plan import ReferenceKind
 from shakedown.run.folder import Run
+from tests.kit import records
+from tests.kit.cases import cases
+from tests.unit.daytwo.fleet import Night, names
 
 FIRMWARE = Named("nic", "firmware")
 NODES = names(24)
@@ -122,14 +120,12 @@ def test_a_second_change_is_refused_and_listed(pair):
     assert refused.value.changes == ("n7 node kernel: 6.1.0 -> 6.2.0",)
 
 
-@pytest.mark.parametrize(
-    ("name", "covered"),
-    [
-        ("nic.mtu_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
-        ("setting.mtu.host_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
-        ("setting.mtu.rdma_bytes", ["setting.mtu.rdma_bytes"]),
-        ("nic.firmware", ["nic.firmware"]),
-    ],
+@cases(
+    "name, covered",
+    ("nic.mtu_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
+    ("setting.mtu.host_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
+    ("setting.mtu.rdma_bytes", ["setting.mtu.rdma_bytes"]),
+    ("nic.firmware", ["nic.firmware"]),
 )
 def test_one_change_seen_in_two_places_is_one(name, covered):
     """Catches: an MTU that was changed on purpose refused because its setting was read back differently."""
@@ -150,16 +146,14 @@ def test_an_unnamed_change_is_refused(pair):
     assert len(refused.value.changes) == 12
 
 
-@pytest.mark.parametrize(
-    ("b", "options", "message"),
-    [
-        ({"firmware": {}}, {}, "did not change on any host"),
-        ({"system": "other"}, {}, "is of system 'other'"),
-        ({"run": "a"}, {}, "both are run"),
-        ({}, {"canaries": ("n1",)}, "not on the canaries"),
-        ({}, {"controls": ("n1",)}, "changed on n1 too"),
-        ({}, {"controls": ("n99",)}, "n99 is not a node"),
-    ],
+@cases(
+    "b, options, message",
+    ({"firmware": {}}, {}, "did not change on any host"),
+    ({"system": "other"}, {}, "is of system 'other'"),
+    ({"run": "a"}, {}, "both are run"),
+    ({}, {"canaries": ("n1",)}, "not on the canaries"),
+    ({}, {"controls": ("n1",)}, "changed on n1 too"),
+    ({}, {"controls": ("n99",)}, "n99 is not a node"),
 )
 def test_contradictions_are_refused(tmp_path, b, options, message):
     """Catches: an upgrade that was never made, another cluster's run, and names that do not fit."""
@@ -323,14 +317,12 @@ def test_a_node_silent_in_one_run_after_is_not_equivalent(tmp_path):
     assert (h2d.decision, h2d.unpaired) == ("undecided", ("n2",))
 
 
-@pytest.mark.parametrize(
-    ("given", "spread"),
-    [
-        (["--before", "a", "b", "--after", "c"], ["--before", "a", "--before", "b", "--after", "c"]),
-        (["a", "b", "--changed", "nic"], ["a", "b", "--changed", "nic"]),
-        (["--before", "a", "--changed", "nic", "--after", "c", "d"], None),
-        (["--before", "--after", "c"], ["--before", "--after", "c"]),
-    ],
+@cases(
+    "given, spread",
+    (["--before", "a", "b", "--after", "c"], ["--before", "a", "--before", "b", "--after", "c"]),
+    (["a", "b", "--changed", "nic"], ["a", "b", "--changed", "nic"]),
+    (["--before", "a", "--changed", "nic", "--after", "c", "d"], None),
+    (["--before", "--after", "c"], ["--before", "--after", "c"]),
 )
 def test_one_option_takes_several_runs(given, spread):
     """Catches: a second run behind --before read as an argument of its own."""
@@ -359,7 +351,7 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
     judged, plans = [], {}
     for name, folder in zip("ab", pair(), strict=True):
         run = Run(folder)
-        none = Reference(
+        none = records.reference(
             id="none",
             value=0,
             limit=0,
@@ -368,7 +360,7 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
             kind=ReferenceKind.CONTRACT,
             source="intent",
         )
-        item = PlanItem(
+        item = records.item(
             stage=Stage.CONFIG,
             test="settings",
             metric="wrong",
@@ -381,7 +373,7 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
             update={"items": (*run.plan.items, item), "references": {**run.plan.references, "none": none}}
         )
         settings = [
-            Measurement(
+            records.measurement(
                 run=run.plan.run,
                 stage=Stage.CONFIG,
                 test="settings",
@@ -390,7 +382,6 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
                 unit="1",
                 better="lower",
                 nodes=nodes,
-                state="COMPLETED",
             )
             for nodes in item.nodes
             if name in read

@@ -1,21 +1,21 @@
 """Draining: who is named on what evidence, and everything that must not be touched."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-from fake_slurm import FakeSlurm
 
 from shakedown.daytwo.draining import Drainer, Policy
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
-from shakedown.records.results import Measurement, RunProblem
+from shakedown.records.results import RunProblem
 from shakedown.run import folder as runs
 from shakedown.slurm.client import Slurm, parse_show_nodes
+from tests.kit import records
+from tests.kit.cases import cases
+from tests.kit.files import script
+from tests.unit.daytwo.fake_slurm import FakeSlurm
 
 NODES = ("n1", "n2", "n3", "n4")
 ALL = Policy(max_nodes=10, max_fraction=1.0)
@@ -28,25 +28,9 @@ def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) ->
     """
     pairs = options.get("pairs") or list(combinations(NODES, 2))
     killed, alone = options.get("killed", ()), options.get("alone")
-    reference = Reference(
-        id="rate",
-        value=390,
-        tolerance=0.05,
-        unit="Gb/s",
-        better=Better.HIGHER,
-        kind=ReferenceKind.MEASURED,
-        source="made up",
-    )
-    item = PlanItem(
-        stage=Stage.FABRIC,
-        test="ib_write_bw",
-        metric="bandwidth",
-        unit="Gb/s",
-        better=Better.HIGHER,
-        nodes=tuple(pairs),
-        rails=("rail0",),
-        directions=("forward", "reverse"),
-        reference="rate",
+    reference = records.reference(id="rate", value=390, tolerance=0.05, source="made up")
+    item = records.item(
+        nodes=tuple(pairs), rails=("rail0",), directions=("forward", "reverse"), reference="rate"
     )
     items = [item]
     values = [
@@ -55,43 +39,33 @@ def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) ->
         for direction in item.directions
     ]
     if alone is not None:
-        single = PlanItem(
-            stage=Stage.NODE,
-            test="h2d",
-            metric="bandwidth",
-            unit="Gb/s",
-            better=Better.HIGHER,
-            nodes=tuple((n,) for n in NODES),
-            reference="rate",
+        single = records.item(
+            stage=Stage.NODE, test="h2d", nodes=tuple((n,) for n in NODES), reference="rate"
         )
         items.append(single)
         values += [(single, (n,), None, None, 100.0 if n in alone else 388.0) for n in NODES]
     path = folder / run
-    plan = Plan(
+    plan = records.plan(
+        *items,
+        references=[reference],
         run=run,
         system="fleet",
         created="2026-11-20T02:00:00Z",
         nodes=NODES,
         rails=("rail0",),
-        items=tuple(items),
-        references={"rate": reference},
     )
     runs.write_plan(path, plan)
     runs.write_lines(
         path / "results.jsonl",
         [
-            Measurement(
+            records.measured(
+                i,
+                nodes,
+                None if nodes in killed else value,
                 run=run,
-                stage=i.stage,
-                test=i.test,
-                metric=i.metric,
-                unit=i.unit,
-                better=i.better,
-                nodes=nodes,
                 rail=rail,
                 direction=direction,
                 state="PREEMPTED" if nodes in killed else "COMPLETED",
-                value=None if nodes in killed else value,
                 problem=RunProblem(kind="killed", message="Slurm says PREEMPTED")
                 if nodes in killed
                 else None,
@@ -187,13 +161,11 @@ def test_our_prefix_alone_does_not_make_a_drain_ours(tmp_path, slurm, drainer):
     assert slurm.updates() == []
 
 
-@pytest.mark.parametrize(
-    ("policy", "why"),
-    [
-        (Policy(max_nodes=1, max_fraction=1.0), "drained by us already, 1 are allowed"),
-        (Policy(max_nodes=9, max_fraction=0.25), "are out of service, 25% may be"),
-        (Policy(max_nodes=0, max_fraction=1.0), "0 nodes drained by us already"),
-    ],
+@cases(
+    "policy, why",
+    (Policy(max_nodes=1, max_fraction=1.0), "drained by us already, 1 are allowed"),
+    (Policy(max_nodes=9, max_fraction=0.25), "are out of service, 25% may be"),
+    (Policy(max_nodes=0, max_fraction=1.0), "0 nodes drained by us already"),
 )
 def test_the_caps_hold(tmp_path, slurm, drainer, policy, why):
     """Catches: a switch fault that drains the cluster."""
@@ -226,14 +198,12 @@ def test_a_node_is_given_back_after_a_retest_with_two_partners(tmp_path, slurm, 
     assert it.after_run(pairs_run(tmp_path, "r3")) == []  # it is nobody's any more
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"bad": {"n3"}}, "failed again"),
-        ({"pairs": [("n1", "n3"), ("n2", "n4")]}, "passed with 1 partner, not 2"),
-        ({"pairs": [("n1", "n2")]}, "was not retested"),
-        ({"killed": [("n1", "n3")]}, "neither passed nor failed"),
-    ],
+@cases(
+    "options, why",
+    ({"bad": {"n3"}}, "failed again"),
+    ({"pairs": [("n1", "n3"), ("n2", "n4")]}, "passed with 1 partner, not 2"),
+    ({"pairs": [("n1", "n2")]}, "was not retested"),
+    ({"killed": [("n1", "n3")]}, "neither passed nor failed"),
 )
 def test_a_retest_that_does_not_pass_drains_again(tmp_path, slurm, drainer, options, why):
     """Catches: a node given back on half a retest."""
@@ -309,8 +279,7 @@ def test_words_from_outside_do_not_reach_a_shell(tmp_path, monkeypatch):
     """Catches: a cell's name run as a command on the other host when Slurm is asked over ssh."""
     said = tmp_path / "said"
     ssh = tmp_path / "ssh"
-    ssh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$2" > {said}\n')
-    ssh.chmod(0o755)
+    script(ssh, f'#!/bin/sh\nprintf "%s\\n" "$2" > {said}\n')
     Slurm((str(ssh), "head")).drain("n1", "shakedown: $(touch x); `id`")
     assert said.read_text() == (
         "scontrol update NodeName=n1 State=DRAIN 'Reason=shakedown: $(touch x); `id`'\n"

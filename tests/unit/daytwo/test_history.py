@@ -1,18 +1,14 @@
 """The history: what is taken in, what is refused, and what it shows."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet import START, Night, names
 
 from shakedown.commands import cli
 from shakedown.daytwo.history.alarms_and_steps import SeriesLabel, findings
@@ -22,6 +18,9 @@ from shakedown.daytwo.history.report import fleet_history, fleet_page, node_hist
 from shakedown.daytwo.history.store import HistoryStore, over_partners
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
+from tests.kit.run import python
+from tests.unit.daytwo.fleet import START, Night, names
 
 pytestmark = pytest.mark.slow  # months of runs
 
@@ -146,14 +145,12 @@ def test_the_same_run_twice_counts_once(tmp_path):
     assert len(HistoryStore(store).entries) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"system": "other"}, "is a run of 'other', the history is of 'fleet'"),
-        ({"created": "2031-01-01T00:00:00Z"}, "yet to come"),
-        ({"started": "1970-01-01T00:00:10Z"}, "a clock jumped"),
-        ({"created": "tomorrow", "started": "2026-03-01T02:00:00Z"}, "is no time"),
-    ],
+@cases(
+    "options, message",
+    ({"system": "other"}, "is a run of 'other', the history is of 'fleet'"),
+    ({"created": "2031-01-01T00:00:00Z"}, "yet to come"),
+    ({"started": "1970-01-01T00:00:10Z"}, "a clock jumped"),
+    ({"created": "tomorrow", "started": "2026-03-01T02:00:00Z"}, "is no time"),
 )
 def test_what_does_not_belong_is_refused_and_changes_nothing(tmp_path, options, message):
     """Catches: another cluster's run and jumped clocks, which would put a value where it never was."""
@@ -214,13 +211,7 @@ def test_a_full_disk_adds_nothing_and_says_so(tmp_path):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
-    done = subprocess.run(
-        [sys.executable, "-m", "shakedown", "history", "ingest", "--store", store, run],
-        check=False,
-        capture_output=True,
-        text=True,
-        preexec_fn=no_room,
-    )
+    done = python("-m", "shakedown", "history", "ingest", "--store", store, run, preexec_fn=no_room)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "cannot be written" in done.stderr

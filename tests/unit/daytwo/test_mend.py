@@ -1,19 +1,17 @@
 """One command mends what a crash, a full disk or a bad disk left, and throws nothing away."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
 
 import pytest
-from fleet import Night, names
 
 from shakedown.daytwo.draining import _entries
 from shakedown.daytwo.history.ingest import compact
 from shakedown.daytwo.history.report import fleet_history
 from shakedown.records.errors import BadInput
 from shakedown.run.files import leftovers
+from tests.unit.daytwo.fleet import Night, names
 
 NODES = names(8)
 LINE = {"time": "2026-11-20T02:00:00Z", "node": "n1", "action": "drain", "reason": "slow", "step": "done"}

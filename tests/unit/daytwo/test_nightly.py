@@ -1,7 +1,5 @@
 """A night end to end with a Slurm and a playbook that are made up: what is measured, told and delivered."""
 
-from __future__ import annotations
-
 import fcntl
 import http.server
 import json
@@ -12,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fake_slurm import FakeSlurm
 from grafana_foundation_sdk.cog import plugins
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -45,13 +42,17 @@ from shakedown.daytwo.nightly.report import (
     text,
 )
 from shakedown.plan.jobs import Jobs, counter_tests
-from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
-from shakedown.records.results import JobRecord, Measurement, RunProblem
+from shakedown.records.results import JobRecord, RunProblem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm
+from tests.kit import records
+from tests.kit.cases import cases
+from tests.kit.files import edited, script
+from tests.kit.site import inventory, lab_fabric
+from tests.unit.daytwo.fake_slurm import FakeSlurm
 
 pytestmark = pytest.mark.slow  # whole nights
 
@@ -63,48 +64,9 @@ CREATED = "2026-11-20T02:00:00Z"
 
 def site_document() -> dict:
     """Six nodes on two rails, two tests."""
-    fabric = {
-        "system": "lab",
-        "profile": "lab",
-        "link_speed_gbps": 100,
-        "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
-        "roce": {
-            "dscp": 26,
-            "priority": 3,
-            "traffic_class": 3,
-            "queue": 3,
-            "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
-            "pfc": {"enabled": True},
-        },
-        "rails": [{"name": f"rail{r}", "subnet": f"10.10.{r}.0/24"} for r in range(2)],
-    }
-    acceptance = {
-        "perftest": [
-            {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9},
-            {"test": "ib_write_lat", "size_bytes": 64, "iterations": 9},
-        ]
-    }
-    hostvars = {
-        name: {
-            "fabric": fabric,
-            "acceptance": acceptance,
-            "mgmt_ip": f"10.20.0.{i}",
-            "fabric_nics": [
-                {
-                    "rail": f"rail{r}",
-                    "netdev": f"fab{r}",
-                    "rdma_device": f"rxe{r}",
-                    "leaf": "leaf0",
-                    "ipv4": f"10.10.{r}.{i}/24",
-                    "leaf_port": f"swp{r * 8 + i}",
-                }
-                for r in range(2)
-            ],
-        }
-        for i, name in enumerate(NODES, start=1)
-    }
-    return {"_meta": {"hostvars": hostvars}, "compute": {"hosts": list(NODES)}}
+    bandwidth = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9}
+    latency = {"test": "ib_write_lat", "size_bytes": 64, "iterations": 9}
+    return inventory(NODES, {"perftest": [bandwidth, latency]}, lab_fabric(link_speed_gbps=100), stride=8)
 
 
 @pytest.fixture
@@ -112,8 +74,7 @@ def slurm(tmp_path, monkeypatch):
     """A fake Slurm whose six nodes are idle, and the fake playbook in place of Ansible's."""
     made = FakeSlurm(tmp_path, NODES)
     playbook = tmp_path / "ansible-playbook"
-    playbook.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
-    playbook.chmod(0o755)
+    script(playbook, f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     monkeypatch.setenv("PATH", f"{made.bin}:/usr/bin:/bin")
     monkeypatch.setattr("shakedown.daytwo.nightly.playbook.PLAYBOOK", playbook)
     monkeypatch.setattr(under_test, "read_site", lambda inventory: site_of(site_document(), inventory))
@@ -123,13 +84,8 @@ def slurm(tmp_path, monkeypatch):
 @pytest.fixture
 def config(tmp_path):
     """The nightly's configuration, with what a test changes."""
-    base = {
-        "checkout": str(Path(__file__).resolve().parents[3]),
-        "inventory": "inventories/x",
-        "budget_s": 200,
-        "state": str(tmp_path / "state"),
-        "access": ("--nice=10000", "--qos=scavenger"),
-    }
+    base = {"checkout": str(Path(__file__).resolve().parents[3]), "inventory": "inventories/x"}
+    base |= {"budget_s": 200, "state": str(tmp_path / "state"), "access": ("--nice=10000", "--qos=scavenger")}
     return lambda **more: NightlyConfig.model_validate(base | more)
 
 
@@ -269,9 +225,8 @@ def test_a_clock_that_was_wrong_keeps_no_slot_from_its_turn(slurm, config, at):
     nightly = Nightly(config())
     nightly.run(FIRST)
     path = nightly.state / "rotation.json"
-    rotation = json.loads(path.read_text())
-    rotation["covered"]["n1"] = dict.fromkeys(slot_costs(site_of(site_document(), Path("x")), 4, 120), at)
-    path.write_text(json.dumps(rotation))
+    with edited(path) as rotation:
+        rotation["covered"]["n1"] = dict.fromkeys(slot_costs(site_of(site_document(), Path("x")), 4, 120), at)
     night = nightly.run(FIRST + timedelta(days=1))
     assert any("rotation.json" in p and "never covered" in p for p in night.problems)
     now = (FIRST + timedelta(days=2)).timestamp()
@@ -561,27 +516,19 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
     assert set(planned) <= set(read)
 
 
-@pytest.mark.parametrize(
-    ("state", "problem", "value", "disturbed", "covered"),
-    [
-        ("COMPLETED", None, 1.0, None, True),
-        ("COMPLETED", "parse", None, None, True),
-        ("COMPLETED", "busy", None, None, False),
-        ("COMPLETED", None, 1.0, "another process was on GPU 0 of n1 at the end", False),
-        ("PREEMPTED", None, 1.0, None, False),
-        ("NODE_FAIL", "killed", None, None, False),
-    ],
+@cases(
+    "state, problem, value, disturbed, covered",
+    ("COMPLETED", None, 1.0, None, True),
+    ("COMPLETED", "parse", None, None, True),
+    ("COMPLETED", "busy", None, None, False),
+    ("COMPLETED", None, 1.0, "another process was on GPU 0 of n1 at the end", False),
+    ("PREEMPTED", None, 1.0, None, False),
+    ("NODE_FAIL", "killed", None, None, False),
 )
 def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, disturbed, covered):
     """Catches: what somebody else interrupted counted as done; a dead NIC tried again every night."""
-    m = Measurement(
-        run="r",
-        stage=Stage.FABRIC,
-        test="ib_write_bw",
-        metric="bandwidth",
+    m = records.measurement(
         value=value,
-        unit="Gb/s",
-        better=Better.HIGHER,
         nodes=("n1", "n2"),
         rail="rail0",
         state=state,

@@ -1,21 +1,20 @@
 """What failed is measured again: its nodes, rails and stages, with partners that were good."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.daytwo.rerun import changed_part, failed_part
-from shakedown.discover.answers import answers_of
+from shakedown.discover.ask import answers_of
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Component, Snapshot
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import Run, write_aside, write_plan
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.cases import cases
+from tests.kit.site import WHERE, document, plan_site
 from tests.unit.plan.test_scope import measured
 
 
@@ -36,7 +35,7 @@ def site(nodes: int = 6):
 def run_with(tmp_path, bad) -> Run:
     """Write a run of the site. `bad` gives the factor of a value, or nothing for one that is missing."""
     catalogue = load_catalogue(["lab"])
-    plan, _ = make_plan(site(), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    plan, _ = plan_site(site(), catalogue)
     folder = tmp_path / "r1"
     folder.mkdir()
     write_plan(folder, plan)
@@ -66,9 +65,7 @@ def test_a_slow_nic_is_measured_again_with_two_good_nodes(tmp_path):
 
     wanted = part_of_run(tmp_path, slow)
     assert (wanted.nodes, wanted.rails, wanted.stages) == (("n4",), ("rail1",), (Stage.FABRIC,))
-    plan, _ = make_plan(
-        site(), load_catalogue(["lab"]), run="r2", created="2026-01-02T00:00:00Z", wanted=wanted
-    )
+    plan, _ = plan_site(site(), run="r2", created="2026-01-02T00:00:00Z", wanted=wanted)
     assert plan.scope.partners == ("n1", "n2")
     assert plan.scope.words == "1 of 6 nodes, 1 of 2 rails, fabric only: not an acceptance of the site"
 
@@ -147,19 +144,17 @@ def test_a_node_whose_nic_was_replaced_is_measured_again():
     assert words == ("n3 fab0: it is not there, in run first it was 52:54:00:03:02:00",)
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "says"),
-    [
-        (THEN, THEN, "all 6 NICs are those of run first"),
-        # Of adm0, no NIC of the fabric, and of a node that does not answer, nothing is said.
-        (
-            {**THEN, "n1 adm0": OLD},
-            {k: v for k, v in THEN.items() if "n2" not in k} | {"n1 adm0": NEW},
-            "all 4 NICs",
-        ),
-        (THEN, dict.fromkeys(THEN, ""), "no MAC address is known of both run first and now"),
-        ({}, THEN, "no MAC address is known of both run first and now"),
-    ],
+@cases(
+    "then, now, says",
+    (THEN, THEN, "all 6 NICs are those of run first"),
+    # Of adm0, no NIC of the fabric, and of a node that does not answer, nothing is said.
+    (
+        {**THEN, "n1 adm0": OLD},
+        {k: v for k, v in THEN.items() if "n2" not in k} | {"n1 adm0": NEW},
+        "all 4 NICs",
+    ),
+    (THEN, dict.fromkeys(THEN, ""), "no MAC address is known of both run first and now"),
+    ({}, THEN, "no MAC address is known of both run first and now"),
 )
 def test_nics_that_are_the_same_are_not_measured_again(then, now, says):
     """Catches: a whole site measured again for nothing, and silence taken for sameness."""

@@ -1,7 +1,5 @@
 """The rotation: everything has its turn in the stated number of nights, within the budget, with partners."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -21,7 +19,7 @@ from shakedown.daytwo.nightly.plan import (
 )
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document
 
 COSTS = {f"{test}/{rail}": 90.0 for test in ("write", "read", "lat") for rail in ("rail0", "rail1", "rail2")}
 

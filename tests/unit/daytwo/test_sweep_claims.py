@@ -1,7 +1,5 @@
 """Published claims of A against B: reproduced from the tables, and judged by `shakedown sweeps`."""
 
-from __future__ import annotations
-
 import json
 import math
 from functools import partial

@@ -1,7 +1,5 @@
 """Two networks or configurations side by side: what is a pair, what a ratio says, and what else differs."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -25,6 +23,7 @@ from shakedown.daytwo.sweeps.pairs import (
 from shakedown.daytwo.sweeps.reading import read_side
 from shakedown.records.results import Component, Snapshot
 from shakedown.references.files import load_profile
+from tests.kit.cases import cases
 from tests.unit.daytwo.sweep_runs import write_run
 
 JOB = "collective.nccl0.one-process.1x.gpu1"
@@ -152,22 +151,15 @@ def test_a_forged_result_is_not_looked_at(tmp_path):
     assert compared(*folders).pairings == before.pairings
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "says"),
-    [
-        ("nccl_all_reduce.r2.txt", r"\A(?s:.*)\Z", "", "r2.txt"),
-        ("nccl_all_reduce.r3.txt", "(?m)^(.* )0$", r"\g<1>N/A", "the data were not checked"),
-        ("nccl_all_reduce.r3.txt", "validation: 1", "validation: 0", "the data were not checked"),
-        (
-            "nccl_all_reduce.r3.txt",
-            r"(Rank +1 .*\]) .*",
-            r"\1 NVIDIA T4",
-            "ran elsewhere or with another NCCL",
-        ),
-        ("nccl_all_reduce.r1.txt", r"(?m)^#  Rank  3 .*\n", "", "the list of ranks is not complete: 3"),
-        ("job.json", "COMPLETED", "TIMEOUT", "Slurm says TIMEOUT"),
-        ("outputs.jsonl", r"(?s).+", "", "the job left no output of it"),
-    ],
+@cases(
+    "file, old, new, says",
+    ("nccl_all_reduce.r2.txt", r"\A(?s:.*)\Z", "", "r2.txt"),
+    ("nccl_all_reduce.r3.txt", "(?m)^(.* )0$", r"\g<1>N/A", "the data were not checked"),
+    ("nccl_all_reduce.r3.txt", "validation: 1", "validation: 0", "the data were not checked"),
+    ("nccl_all_reduce.r3.txt", r"(Rank +1 .*\]) .*", r"\1 NVIDIA T4", "ran elsewhere or with another NCCL"),
+    ("nccl_all_reduce.r1.txt", r"(?m)^#  Rank  3 .*\n", "", "the list of ranks is not complete: 3"),
+    ("job.json", "COMPLETED", "TIMEOUT", "Slurm says TIMEOUT"),
+    ("outputs.jsonl", r"(?s).+", "", "the job left no output of it"),
 )
 def test_what_is_no_result_has_no_ratio(tmp_path, file, old, new, says):
     """Catches: a repeat that ended early, unchecked data, a killed job that goes into a ratio."""
@@ -182,13 +174,11 @@ def test_what_is_no_result_has_no_ratio(tmp_path, file, old, new, says):
     assert str(tmp_path) not in found.missing[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (None, "another process was on GPU 2 of gpu1 at the end: process 4711 (638 MiB)"),
-        ("[]", "gpus.gpu1.after.json: not a look at GPUs"),
-        ('{"commands": {"gpus": {"out": 1, "exit_code": 0}, "processes": {}}}', "not a look at GPUs"),
-    ],
+@cases(
+    "text, says",
+    (None, "another process was on GPU 2 of gpu1 at the end: process 4711 (638 MiB)"),
+    ("[]", "gpus.gpu1.after.json: not a look at GPUs"),
+    ('{"commands": {"gpus": {"out": 1, "exit_code": 0}, "processes": {}}}', "not a look at GPUs"),
 )
 def test_a_side_that_shared_its_gpus_has_no_ratio(recorded_run, text, says):
     """Catches: a configuration called slower for another program that was on its GPUs."""
@@ -327,19 +317,17 @@ def test_a_folder_with_one_sweep_twice_is_refused(tmp_path, sweeps):
 # ---- what a ratio says ----
 
 
-@pytest.mark.parametrize(
-    ("base", "other", "reads"),
-    [
-        ((100, 101, 102), (100.5, 101.5, 102.5), "no difference"),
-        ((100, 101, 102), (120, 121, 122), "+19.8%"),
-        ((100, 101, 102), (60, 61, 62), "-39.6%"),
-        ((100, 101, 130), (110, 121, 122), "within the spread"),
-        ((60, 100, 140), (61, 101, 141), "within the spread"),  # near 1, and nobody knows
-        ((100, 101, 101), (102, 103, 130), "within the spread"),
-        ((100,), (150,), "one sample, no spread"),
-        ((100,), (100,), "one sample, no spread"),
-        ((100, 101, 102), (200,), "one sample, no spread"),
-    ],
+@cases(
+    "base, other, reads",
+    ((100, 101, 102), (100.5, 101.5, 102.5), "no difference"),
+    ((100, 101, 102), (120, 121, 122), "+19.8%"),
+    ((100, 101, 102), (60, 61, 62), "-39.6%"),
+    ((100, 101, 130), (110, 121, 122), "within the spread"),
+    ((60, 100, 140), (61, 101, 141), "within the spread"),  # near 1, and nobody knows
+    ((100, 101, 101), (102, 103, 130), "within the spread"),
+    ((100,), (150,), "one sample, no spread"),
+    ((100,), (100,), "one sample, no spread"),
+    ((100, 101, 102), (200,), "one sample, no spread"),
 )
 def test_a_ratio_reads_as_its_repeats_allow(base, other, reads):
     """Catches: a difference claimed within noise or from one sample, equality from scattered repeats."""
@@ -467,24 +455,22 @@ def test_exit_status_and_table(tmp_path, sweeps):
     assert sweeps(f"tcp={a}", f"c={c}")[0] == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["A"], "is not NAME=RUN"),
-        (["A={a}"], "1 given, two to 4"),
-        (["A={a}", "A={b}"], "given twice"),
-        (["A={a}", "B={a}"], "the same run"),
-        (["A={a}", "B={b}", "--baseline", "C"], "no side 'C' to be the baseline"),
-        (["A={a}", "B=/nowhere"], "is not a run folder"),
-        (["A={a}", "B={mpi}"], "neither nccl-tests nor PyTorch"),
-        (["A={a}", "B={half}"], "no size has a number on all sides"),
-        (["A={a}", "B={killed}"], "Slurm says TIMEOUT"),
-        (["A={a}", "B={damaged}"], "jobs.json"),
-        (["A={a}", "\x1b[31m={b}"], "is no name for a side"),
-        (["A={a}", "B={b}", "--svg", "{a}/none/ab.svg"], "no place for a file"),
-        (["A={a}", "B={b}", "--svg", "{a}"], "no place for a file"),
-        ([f"{n}={{a}}" for n in "ABCDE"], "5 given"),
-    ],
+@cases(
+    "arguments, says",
+    (["A"], "is not NAME=RUN"),
+    (["A={a}"], "1 given, two to 4"),
+    (["A={a}", "A={b}"], "given twice"),
+    (["A={a}", "B={a}"], "the same run"),
+    (["A={a}", "B={b}", "--baseline", "C"], "no side 'C' to be the baseline"),
+    (["A={a}", "B=/nowhere"], "is not a run folder"),
+    (["A={a}", "B={mpi}"], "neither nccl-tests nor PyTorch"),
+    (["A={a}", "B={half}"], "no size has a number on all sides"),
+    (["A={a}", "B={killed}"], "Slurm says TIMEOUT"),
+    (["A={a}", "B={damaged}"], "jobs.json"),
+    (["A={a}", "\x1b[31m={b}"], "is no name for a side"),
+    (["A={a}", "B={b}", "--html", "{a}/none/ab.html"], "no place for a file"),
+    (["A={a}", "B={b}", "--html", "{a}"], "no place for a file"),
+    ([f"{n}={{a}}" for n in "ABCDE"], "5 given"),
 )
 def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, sweeps, arguments, says):
     """Catches: a traceback, a page of half a comparison, an escape sequence that reaches the terminal."""
@@ -503,7 +489,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, sweeps, arguments,
     path.write_text(path.read_text().replace('"sizes": [', '"sizes": ["x", '))
     page = tmp_path / "ab.html"
     given = [argument.format(**runs) for argument in arguments]
-    status, out, error = sweeps(*given, "--html", page)
+    status, out, error = sweeps("--html", page, *given)
     assert (status, out, error.count("\n"), page.exists()) == (2, "", 1, False), error
     assert says in error
     assert error.strip().isprintable()

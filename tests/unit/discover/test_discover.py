@@ -1,24 +1,20 @@
 """A site's folder from recorded answers: what is written, what is marked, and what differs later."""
 
-from __future__ import annotations
-
 import copy
 import json
-import sys
 from pathlib import Path
 
+import machines
 import pytest
 import yaml
 
 from shakedown.benchmarks.planning import read_site
-from shakedown.discover.answers import Answers
+from shakedown.discover.ask import Answers
 from shakedown.discover.draft_site import describe, differences
 from shakedown.discover.folder import files, guesses, write_folder
 from shakedown.discover.nics import read_table
 from shakedown.records.errors import BadInput
-
-sys.path.insert(0, str(Path(__file__).parent))
-import machines
+from tests.kit.cases import cases
 
 ROOT = Path(__file__).parents[3]
 
@@ -139,16 +135,14 @@ def test_storage_and_management_nics_are_told_apart_and_why():
     assert text.count("# not of the fabric: ens1np0, 100 Gb/s") == 2
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"link_layer": "InfiniBand"}, "its port speaks InfiniBand"),
-        ({"master": "bond0"}, "it is part of bond0"),
-        ({"virtual_function": True}, "it is a virtual function"),
-        ({"ipv4": []}, "it has no IPv4 address"),
-        ({"ipv4": [], "up": False}, "it has no IPv4 address and no link"),
-        ({"rdma": []}, "it has no RDMA device"),
-    ],
+@cases(
+    "change, why",
+    ({"link_layer": "InfiniBand"}, "its port speaks InfiniBand"),
+    ({"master": "bond0"}, "it is part of bond0"),
+    ({"virtual_function": True}, "it is a virtual function"),
+    ({"ipv4": []}, "it has no IPv4 address"),
+    ({"ipv4": [], "up": False}, "it has no IPv4 address and no link"),
+    ({"rdma": []}, "it has no RDMA device"),
 )
 def test_what_cannot_carry_roce_is_left_out(change, why):
     """Catches: a NIC in InfiniBand mode, of a bond or without an address that is planned."""
@@ -190,17 +184,15 @@ def test_cabling_of_a_person_goes_before_lldp(tmp_path):
     assert site.leaves == ("leaf1", "leaf9")
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "word"),
-    [
-        ("node,netdev,leaf\n", 1, "no column leaf_port"),
-        ("node,netdev,leaf,leaf_port\ngpu1,ens0np0,leaf0\n", 2, "3 values, 4 columns"),
-        ("node,netdev,leaf,leaf_port\ngpu1,{{ x }},leaf0,e1\n", 2, "is no name"),
-        ("node,netdev,leaf,leaf_port\ngpu1,e0,leaf0,{% x %}\n", 2, "is no port"),
-        ("node,netdev,leaf,leaf_port\ngpu1,e0,l,1\ngpu1,e0,l,2\n", 3, "is listed twice"),
-        ("node,netdev,leaf,leaf_port\ngpu1,e0,l,1\ngpu2,e0,l,1\n", 3, "first on line 2"),
-        ('node,netdev,leaf,leaf_port\ngpu1,"e0,l,1\n', 2, "is no CSV"),
-    ],
+@cases(
+    "text, line, word",
+    ("node,netdev,leaf\n", 1, "no column leaf_port"),
+    ("node,netdev,leaf,leaf_port\ngpu1,ens0np0,leaf0\n", 2, "3 values, 4 columns"),
+    ("node,netdev,leaf,leaf_port\ngpu1,{{ x }},leaf0,e1\n", 2, "is no name"),
+    ("node,netdev,leaf,leaf_port\ngpu1,e0,leaf0,{% x %}\n", 2, "is no port"),
+    ("node,netdev,leaf,leaf_port\ngpu1,e0,l,1\ngpu1,e0,l,2\n", 3, "is listed twice"),
+    ("node,netdev,leaf,leaf_port\ngpu1,e0,l,1\ngpu2,e0,l,1\n", 3, "first on line 2"),
+    ('node,netdev,leaf,leaf_port\ngpu1,"e0,l,1\n', 2, "is no CSV"),
 )
 def test_bad_cabling_is_refused_with_its_line(shakedown, recorded, tmp_path, text, line, word):
     """Catches: a cable that is dropped in silence, or a template that gets into the inventory."""
@@ -226,24 +218,22 @@ def test_cabling_of_what_is_not_there_is_refused(shakedown, recorded, tmp_path, 
 EVIL = "{{ lookup('pipe', 'touch /tmp/owned') }}"
 
 
-@pytest.mark.parametrize(
+@cases(
     "spoil",
-    [
-        lambda d: d["nodes"]["gpu1"]["nics"][0].update(netdev=EVIL),
-        lambda d: d["nodes"]["gpu1"]["nics"][0].update(rdma=[EVIL]),
-        lambda d: d["nodes"]["gpu1"]["nics"][0].update(ipv4=["10.0.0.300/24"]),
-        lambda d: d["nodes"]["gpu1"]["nics"][0].update(master="a\nb: c"),
-        lambda d: d["nodes"]["gpu1"].update(host=EVIL),
-        lambda d: d["nodes"].update({EVIL: d["nodes"].pop("gpu1")}),
-        lambda d: d["nodes"]["gpu1"].update(more=1),
-        lambda d: d.update(addresses={"gpu1": EVIL}),
-        lambda d: d.update(connections={"gpu1": {"ansible_host": EVIL}}),
-        lambda d: d.update(connections={"gpu1": {"ansible_ssh_common_args": "-o ProxyCommand=x"}}),
-        lambda d: d.update(submit=EVIL),
-        lambda d: d.update(partition=EVIL),
-        lambda d: d.update(max_time=EVIL),
-        lambda d: d["nodes"]["gpu1"]["topology"]["gpus"][0].update(name=EVIL),
-    ],
+    lambda d: d["nodes"]["gpu1"]["nics"][0].update(netdev=EVIL),
+    lambda d: d["nodes"]["gpu1"]["nics"][0].update(rdma=[EVIL]),
+    lambda d: d["nodes"]["gpu1"]["nics"][0].update(ipv4=["10.0.0.300/24"]),
+    lambda d: d["nodes"]["gpu1"]["nics"][0].update(master="a\nb: c"),
+    lambda d: d["nodes"]["gpu1"].update(host=EVIL),
+    lambda d: d["nodes"].update({EVIL: d["nodes"].pop("gpu1")}),
+    lambda d: d["nodes"]["gpu1"].update(more=1),
+    lambda d: d.update(addresses={"gpu1": EVIL}),
+    lambda d: d.update(connections={"gpu1": {"ansible_host": EVIL}}),
+    lambda d: d.update(connections={"gpu1": {"ansible_ssh_common_args": "-o ProxyCommand=x"}}),
+    lambda d: d.update(submit=EVIL),
+    lambda d: d.update(partition=EVIL),
+    lambda d: d.update(max_time=EVIL),
+    lambda d: d["nodes"]["gpu1"]["topology"]["gpus"][0].update(name=EVIL),
 )
 def test_hostile_answers_are_refused(shakedown, recorded, tmp_path, spoil):
     """Catches: a name from a machine that Ansible would run as a template, or that breaks the YAML."""
@@ -284,17 +274,15 @@ def test_what_is_no_answer_is_refused(shakedown, tmp_path, content):
     assert "internal error" not in err
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
-    [
-        ("--slurm", "a", "--from", "x"),
-        ("--from", "x", "--nodes", "n1"),
-        (),
-        ("--from", "missing.json"),
-        ("--slurm", "-x;y"),
-        ("--slurm", "gpu", "--account", "a b"),
-        ("--from", "missing.json", "--account", "bench"),
-    ],
+    ("--slurm", "a", "--from", "x"),
+    ("--from", "x", "--nodes", "n1"),
+    (),
+    ("--from", "missing.json"),
+    ("--slurm", "-x;y"),
+    ("--slurm", "gpu", "--account", "a b"),
+    ("--from", "missing.json", "--account", "bench"),
 )
 def test_bad_calls_are_one_line(shakedown, tmp_path, words):
     """Catches: two places that are asked, or a call that asks none."""

@@ -1,28 +1,23 @@
 """The probe's program, its lines put together again, and what Slurm and Ansible are asked."""
 
-from __future__ import annotations
-
 import json
 import random
 import socket
-import subprocess
 import sys
-from pathlib import Path
 
+import machines
 import pytest
 
 from shakedown.discover import ask
-from shakedown.discover.answers import answers_of
-from shakedown.discover.ask import answers_in, program
+from shakedown.discover.ask import answers_in, answers_of, program
 from shakedown.discover.draft_site import describe
 from shakedown.discover.folder import files
 from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.onnode import discover_probe
 from shakedown.records.errors import BadInput
 from shakedown.slurm.client import Slurm
-
-sys.path.insert(0, str(Path(__file__).parent))
-import machines
+from tests.kit.cases import cases
+from tests.kit.run import python
 
 PARTITION = "PartitionName=gpu AllocNodes=ALL MaxTime=04:00:00 Nodes=gpu[1-3] State=UP"
 NODES = """\
@@ -103,14 +98,12 @@ def test_slurms_nodes_are_asked_and_the_others_named(monkeypatch):
     assert asked == [("gpu", ["gpu1", "gpu2"])]
 
 
-@pytest.mark.parametrize(
-    ("partition", "nodes", "words"),
-    [
-        ("-o x", (), "no name of a partition"),
-        ("gpu", ["$(reboot)"], "names no nodes"),
-        ("gpu", ["cpu1"], "cpu1 is no node of partition gpu"),
-        ("other", (), "no node of partition other can be used"),
-    ],
+@cases(
+    "partition, nodes, words",
+    ("-o x", (), "no name of a partition"),
+    ("gpu", ["$(reboot)"], "names no nodes"),
+    ("gpu", ["cpu1"], "cpu1 is no node of partition gpu"),
+    ("other", (), "no node of partition other can be used"),
 )
 def test_slurm_is_not_asked_for_what_cannot_be(monkeypatch, partition, nodes, words):
     """Catches: a job for nodes of another partition, or a word that becomes an option."""
@@ -246,14 +239,7 @@ def test_the_probe_reads_nics_from_sysfs(tmp_path):
 @pytest.mark.slow
 def test_the_program_runs_by_itself_on_a_bare_node(tmp_path):
     """Catches: a program that needs Shakedown, which bare nodes have not, or an answer that is refused."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-"],
-        input=program(),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
+    done = python("-I", "-S", "-", input=program(), check=True, cwd=tmp_path)
     found = answers_in(done.stdout)
     assert len(found) == 1
     assert answers_of(found).nodes

@@ -1,20 +1,15 @@
 """The shipped sites by the answers that their nodes would give: discover writes what was written by hand."""
 
-from __future__ import annotations
-
-import sys
 from pathlib import Path
 from typing import Any
 
+import machines
 import pytest
 import yaml
 
-from shakedown.discover.answers import Answers
+from shakedown.discover.ask import Answers
 from shakedown.discover.draft_site import describe
 from shakedown.discover.folder import files
-
-sys.path.insert(0, str(Path(__file__).parent))
-import machines
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 # What a driver calls the GPUs of the shipped sites.

@@ -1,23 +1,19 @@
 """The audit's list against the profiles: figures, rows, tests."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re
-import sys
 from pathlib import Path
 
 import pytest
+from generator.audit import Item, publications
+
+from shakedown.records.plan import ReferenceKind
+from shakedown.references import files
+from shakedown.references.files import profile_names
 
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "docs")]
 
-from generator.audit import Item, publications  # noqa: E402
-
-from shakedown.records.plan import ReferenceKind  # noqa: E402
-from shakedown.references import files  # noqa: E402
-from shakedown.references.files import profile_names  # noqa: E402
 
 FOUND = publications()
 ITEMS = [(one.profile, item) for one in FOUND for item in one.items]

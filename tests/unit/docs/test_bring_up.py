@@ -1,23 +1,21 @@
 """The commands of docs/how-to/discover.md, run as they stand on two nodes by recorded answers."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "tests/unit/discover"))
-import machines  # noqa: E402
+from shakedown.discover import ask
+from shakedown.onnode import discover_probe
+from shakedown.slurm.client import Slurm
+from tests.kit.key import make_key
+from tests.unit.discover import machines
 
-from shakedown.discover import ask  # noqa: E402
-from shakedown.onnode import discover_probe  # noqa: E402
-from shakedown.slurm.client import Slurm  # noqa: E402
+ROOT = Path(__file__).parents[3]
+
 
 PAGE = (ROOT / "docs/how-to/discover.md").read_text()
 COMMANDS = re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0].splitlines()
@@ -42,8 +40,7 @@ def cluster(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inventories").mkdir()
     (tmp_path / ".ssh").mkdir()
-    key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / ".ssh/id_ed25519"]
-    subprocess.run(key, check=True, stdin=subprocess.DEVNULL)
+    make_key(tmp_path / ".ssh", "id_ed25519")
     return tmp_path
 
 

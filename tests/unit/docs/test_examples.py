@@ -1,60 +1,38 @@
 """The examples that end every command's help: run as they stand, in a folder where their files exist."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from generator.commands import commands, examples
+
+from shakedown.collect.run import collect
+from shakedown.daytwo.history.ingest import ingest
+from shakedown.judge.judged import judge_folder
+from shakedown.run.folder import write_verdict
+from tests.kit.archive import unpack
+from tests.kit.key import make_key, make_signers
+from tests.unit.daytwo.fake_slurm import FakeSlurm
+from tests.unit.daytwo.fleet import START, Night, names
+from tests.unit.daytwo.test_drain import pairs_run
+from tests.unit.discover import machines
 
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests/unit/daytwo"), str(ROOT / "tests/unit/discover")]
 
-import machines  # noqa: E402
-from fake_slurm import FakeSlurm  # noqa: E402
-from fleet import START, Night, names  # noqa: E402
-from generator.commands import commands, examples  # noqa: E402
-from test_drain import pairs_run  # noqa: E402
-
-from shakedown.collect.run import collect  # noqa: E402
-from shakedown.daytwo.history.ingest import ingest  # noqa: E402
-from shakedown.judge.judged import judge_folder  # noqa: E402
-from shakedown.run.folder import write_verdict  # noqa: E402
-from tests.archives import unpack  # noqa: E402
 
 pytestmark = pytest.mark.slow  # every command once, as its user starts it
 COMMANDS = dict(commands())
 # These need a cluster.
-NEEDS_A_CLUSTER = (
-    "shakedown discover mysite --ansible",
-    "shakedown discover mysite --slurm",
-    "shakedown nightly run",
-    "shakedown power",
-)
+NEEDS_A_CLUSTER = ("shakedown discover mysite --ansible", "shakedown discover mysite --slurm")
+NEEDS_A_CLUSTER += ("shakedown nightly run", "shakedown power")
 # Files, a diff, references to sign, a sentence or two; the night's report, which is delivered as JSON.
-PRINTS_NO_TABLE = (
-    "collect",
-    "drain begin-retest",
-    "drain end-retest",
-    "history compact",
-    "history ingest",
-    "mend",
-    "mesh confirm",
-    "nightly run",
-    "order",
-    "power",
-    "references baseline",
-    "references propose",
-    "report",
-    "seal",
-    "simulate",
-)
+PRINTS_NO_TABLE = ("collect", "drain begin-retest", "drain end-retest", "history compact", "history ingest")
+PRINTS_NO_TABLE += ("mend", "mesh confirm", "nightly run", "order", "power", "references baseline")
+PRINTS_NO_TABLE += ("references propose", "report", "seal", "simulate")
 EXAMPLES = [line for command in COMMANDS.values() for line in examples(command)]
 CAPTURES = ROOT / "tests/unit/benchmarks/outputs/captures"
 MESH = "reports/runs/lab/raw/fabric.ib_write_bw.a1"
@@ -91,15 +69,9 @@ def furnished(tmp_path_factory) -> Path:
     shutil.copytree(runs / "direct", runs / "path1")
     write_verdict(runs / "lab", judge_folder(runs / "lab"))
     (place / ".ssh").mkdir()
-    key = place / ".ssh/id_ed25519"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    (place / "allowed_signers").write_text(f"somebody {key.with_suffix('.pub').read_text()}")
-    for name in ("n1", "n2"):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", place / f".ssh/{name}"], check=True
-        )
-        with (place / "known_hosts").open("a") as known:
-            known.write(f"{name} {(place / f'.ssh/{name}.pub').read_text()}")
+    key = make_key(place / ".ssh", "id_ed25519")
+    make_signers(place / "allowed_signers", {"somebody": key})
+    make_signers(place / "known_hosts", {name: make_key(place / ".ssh", name) for name in ("n1", "n2")})
     (place / "reports/drain.jsonl").write_text('{"node": "n1", "action": "drain", "step": "done"}\n')
     nodes = names(12)
     for night in range(15):

@@ -1,14 +1,13 @@
 """The documentation's links and the paths that it names."""
 
-from __future__ import annotations
-
 import re
-import subprocess
 import tomllib
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+from tests.kit.run import ran
 
 ROOT = Path(__file__).parents[3]
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -24,12 +23,8 @@ PLACEHOLDER = re.compile(r"[/_][A-Z]{2,}\b")
 
 def tracked(*patterns: str) -> list[Path]:
     """Return files of the repository, new ones included."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
+    listed = ran(
+        "git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns, cwd=ROOT, check=True
     )
     return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,14 +22,7 @@ from shakedown.report import seal as bundle
 from shakedown.run import chain
 from shakedown.run.files import SIGNATURE, SUMS, run_files
 from shakedown.run.folder import ORDER, ORDER_SIGNATURE, write_verdict
-
-
-def make_key(folder: Path, name: str) -> Path:
-    """Make an SSH key without passphrase and return the private one."""
-    key = folder / name
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)]
-    subprocess.run(command, check=True, timeout=60)
-    return key
+from tests.kit.key import make_key, make_signers
 
 
 def make_machine(folder: Path, name: str) -> System:
@@ -160,10 +152,7 @@ class World:
 def make_world(folder: Path, run: Path, monkeypatch) -> World:
     """Order a recorded run, have its nodes sign what they wrote, and let the vendor seal it."""
     customer, vendor = make_key(folder, "customer"), make_key(folder, "vendor")
-    signers = folder / "signers"
-    signers.write_text(
-        "".join(f"{key.name}@site {key.with_suffix('.pub').read_text()}" for key in (customer, vendor))
-    )
+    signers = make_signers(folder / "signers", {"customer@site": customer, "vendor@site": vendor})
     machines = {name: make_machine(folder, name) for name in ("n1", "n2", "head", "stranger")}
     known = folder / "known_hosts"
     public = "etc/ssh/ssh_host_ed25519_key.pub"

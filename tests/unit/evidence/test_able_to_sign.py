@@ -1,28 +1,25 @@
 """Hosts that cannot sign for an order are named before its first job."""
 
-from __future__ import annotations
-
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from host_settings import signer
+from ordered import make_machine
+
+from shakedown.evidence import able_to_sign, signatures
+from shakedown.evidence.able_to_sign import TRIAL
+from shakedown.evidence.signatures import Order
+from shakedown.run.folder import ORDER, to_json
+from tests.kit.key import NEEDS_SSH_KEYGEN, make_key
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
-from host_settings import signer  # noqa: E402
-from ordered import make_key, make_machine  # noqa: E402
 
-from shakedown.evidence import able_to_sign, signatures  # noqa: E402
-from shakedown.evidence.able_to_sign import TRIAL  # noqa: E402
-from shakedown.evidence.signatures import Order  # noqa: E402
-from shakedown.run.folder import ORDER, to_json  # noqa: E402
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+pytestmark = NEEDS_SSH_KEYGEN
 
 
 @pytest.fixture(scope="module")

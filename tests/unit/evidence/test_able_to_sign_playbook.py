@@ -1,24 +1,21 @@
 """The acceptance playbook asks each host of an order for a signature, and stops before the first job."""
 
-from __future__ import annotations
-
 import json
-import os
-import shutil
 import socket
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 import yaml
+from host_settings import signer
+from test_able_to_sign import machines, run  # noqa: F401  (fixtures)
+
+from tests.kit.key import NEEDS_SSH_KEYGEN
+from tests.kit.run import run_playbook
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
-from host_settings import signer  # noqa: E402
-from test_able_to_sign import machines, run  # noqa: E402, F401  (fixtures)
+
 
 ROOT = HERE.parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -57,22 +54,20 @@ def played(folder: Path, sockets: dict[str, Path], *options: str) -> tuple[int, 
         "submit": {"hosts": {"head": hosts["head"]}},
     }
     (folder / "hosts.json").write_text(json.dumps({"all": {"children": groups}}))
-    done = subprocess.run(
-        [
-            Path(sys.executable).parent / "ansible-playbook",
-            *("-i", folder / "hosts.json", folder / "playbooks/play.yml", *options),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_playbook(
+        "-i",
+        folder / "hosts.json",
+        folder / "playbooks/play.yml",
+        *options,
         timeout=800,
         cwd=folder,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_CACHE_PLUGIN": "memory", "PYTHONPATH": str(ROOT)},
+        ANSIBLE_CACHE_PLUGIN="memory",
+        PYTHONPATH=str(ROOT),
     )
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+@NEEDS_SSH_KEYGEN
 def test_an_order_of_hosts_that_cannot_sign_stops_before_the_first_job(run, machines, tmp_path):  # noqa: F811
     """Catches: jobs that are submitted under an order that a node cannot sign for; a site whose hosts can,
     and is refused; a refusal that nothing gets past."""

@@ -2,52 +2,25 @@
 
 # ruff: noqa: D103  (a forgery's name says what it is)
 
-from __future__ import annotations
-
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ordered import World, reseal
+from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest
+
+from shakedown.onnode import noted
+from shakedown.records.base import Outcome
+from tests.kit.cases import cases
+from tests.kit.key import NEEDS_SSH_KEYGEN
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
-from ordered import World, make_world, reseal  # noqa: E402
-from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest  # noqa: E402
 
-from shakedown.onnode import noted  # noqa: E402
-from shakedown.records.base import Outcome  # noqa: E402
-from tests.archives import unpack  # noqa: E402
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_SSH_KEYGEN]
 ANOTHER_USER = 1001
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    """The world of which each forger gets a copy."""
-    folder = tmp_path_factory.mktemp("world")
-    run = folder / "20261120T132502Z"
-    unpack(HERE.parents[1] / "runs/lab_healthy/run.tar.xz", run)
-    with pytest.MonkeyPatch.context() as patch:
-        yield make_world(folder, run, patch)
-
-
-@pytest.fixture
-def world(original, tmp_path) -> World:
-    """A world of its own, with machines of its own."""
-    world = original.copy(tmp_path / original.run.name)
-    world.machines = {}
-    for name, machine in original.machines.items():
-        shutil.copytree(machine.root, tmp_path / name)
-        world.machines[name] = type(machine)(str(tmp_path / name))
-    return world
 
 
 def run_twice_as_another_user(w: World) -> None:
@@ -275,9 +248,11 @@ def test_forged_job_is_named(world, forgery):
     assert any(FORGERIES[forgery] in line for line in said), said[:10]
 
 
-@pytest.mark.parametrize(
+@cases(
     "forgery",
-    [output_in_a_folder_of_its_own, logs_of_reframe_edited, certificate_added],
+    output_in_a_folder_of_its_own,
+    logs_of_reframe_edited,
+    certificate_added,
     ids=lambda f: f.__name__,
 )
 def test_what_no_node_signs_decides_nothing_and_is_listed(world, forgery):

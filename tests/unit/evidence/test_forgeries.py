@@ -2,58 +2,35 @@
 
 # ruff: noqa: D103  (a forgery's name says what it is)
 
-from __future__ import annotations
-
-import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ordered import World, reseal, sign_sums, utc
+
+from shakedown.judge.judged import judge_folder
+from shakedown.records.errors import BadInput
+from shakedown.report import seal as bundle
+from shakedown.run.folder import write_verdict
+from tests.kit.cases import cases
+from tests.kit.files import edited
+from tests.kit.key import NEEDS_SSH_KEYGEN
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
-from ordered import World, make_world, reseal, sign_sums, utc  # noqa: E402
 
-from shakedown.judge.judged import judge_folder  # noqa: E402
-from shakedown.records.errors import BadInput  # noqa: E402
-from shakedown.report import seal as bundle  # noqa: E402
-from shakedown.run.folder import write_verdict  # noqa: E402
-from tests.archives import unpack  # noqa: E402
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_SSH_KEYGEN]
 TRUST = HERE.parents[2] / "docs/explanation/trust.md"
 WRITE, LATENCY = "raw/fabric.ib_write_bw.a1", "raw/fabric.ib_send_lat.a1"
 OUTPUT = f"{WRITE}/ib_write_bw.n1,n2.rail0.forward.65536.one.txt"
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    """The world of which each forger gets a copy."""
-    folder = tmp_path_factory.mktemp("world")
-    run = folder / "20261120T132502Z"
-    unpack(HERE.parents[1] / "runs/lab_healthy/run.tar.xz", run)
-    with pytest.MonkeyPatch.context() as patch:
-        yield make_world(folder, run, patch)
-
-
-@pytest.fixture
-def world(original, tmp_path) -> World:
-    """A world of its own."""
-    return original.copy(tmp_path / original.run.name)
-
-
 def edit(run: Path, file: str, change: Callable[[dict], object]) -> None:
     """Change a JSON file."""
-    document = json.loads((run / file).read_text())
-    change(document)
-    (run / file).write_text(json.dumps(document))
+    with edited(run / file) as document:
+        change(document)
 
 
 def replace(run: Path, file: str, old: str, new: str) -> None:
@@ -431,13 +408,11 @@ def by_root_of_a_node(w: World) -> None:
             w.sign(node, name, end)
 
 
-@pytest.mark.parametrize(
-    ("forgery", "listed"),
-    [
-        (of_a_switch, "What the controller reads itself"),
-        (of_a_firmware, "What the controller reads itself"),
-        (by_root_of_a_node, "Root of a node"),
-    ],
+@cases(
+    "forgery, listed",
+    (of_a_switch, "What the controller reads itself"),
+    (of_a_firmware, "What the controller reads itself"),
+    (by_root_of_a_node, "Root of a node"),
 )
 def test_what_cannot_be_seen_is_listed(original, tmp_path, forgery, listed):
     """Catches: a page on trust that promises more, or less, than `verify` sees."""

@@ -2,33 +2,26 @@
 
 # ruff: noqa: D103  (a forgery's name says what it is)
 
-from __future__ import annotations
-
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from ordered import World, reseal, sha256, sign_sums
+from test_forgeries import LATENCY, OUTPUT, WRITE, edit, items, replace
+
+from shakedown.evidence import orders
+from shakedown.judge.judged import judge_folder
+from shakedown.records.errors import BadInput
+from shakedown.run.folder import ORDER, ORDER_SIGNATURE, write_verdict
+from tests.kit.key import NEEDS_SSH_KEYGEN
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
-from ordered import World, reseal, sha256, sign_sums  # noqa: E402
-from test_forged_jobs import original, world  # noqa: E402, F401  (fixtures)
-from test_forgeries import LATENCY, OUTPUT, WRITE, edit, items, replace  # noqa: E402
 
-from shakedown.evidence import orders  # noqa: E402
-from shakedown.judge.judged import judge_folder  # noqa: E402
-from shakedown.records.errors import BadInput  # noqa: E402
-from shakedown.run.folder import ORDER, ORDER_SIGNATURE, write_verdict  # noqa: E402
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_SSH_KEYGEN]
 
 
 def swap(one: Path, other: Path) -> None:
@@ -231,7 +224,7 @@ FORGERIES: dict[Callable[[World], None], str] = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda f: f.__name__)
-def test_what_is_put_in_a_wrong_place_is_named(world, forgery):  # noqa: F811
+def test_what_is_put_in_a_wrong_place_is_named(world, forgery):
     """Catches: a run of true parts, each sealed and each signed, that is not what was ordered."""
     forgery(world)
     reseal(world.run, world.vendor)
@@ -241,7 +234,7 @@ def test_what_is_put_in_a_wrong_place_is_named(world, forgery):  # noqa: F811
     assert any(FORGERIES[forgery] in line for line in said), (found.reason, said[:10])
 
 
-def test_an_output_that_is_a_link_is_no_part_of_a_bundle(world, tmp_path):  # noqa: F811
+def test_an_output_that_is_a_link_is_no_part_of_a_bundle(world, tmp_path):
     """Catches: an output whose content is somewhere else, to be changed after the sealing."""
     outside = tmp_path / "outside.txt"
     (world.run / OUTPUT).rename(outside)
@@ -251,13 +244,13 @@ def test_an_output_that_is_a_link_is_no_part_of_a_bundle(world, tmp_path):  # no
         world.verify()
 
 
-def test_a_file_beside_the_sums_is_named(world):  # noqa: F811
+def test_a_file_beside_the_sums_is_named(world):
     """Catches: a file that is put into a sealed bundle without sealing it again."""
     (world.run / WRITE / "ib_write_bw.more.txt").write_text("1\n")
     assert "was added after sealing" in world.verify().reason
 
 
-def test_results_of_a_cell_that_was_never_planned_count_for_nothing(world):  # noqa: F811
+def test_results_of_a_cell_that_was_never_planned_count_for_nothing(world):
     """Catches: a value that no raw file gives, written into the results alone."""
     path = world.run / "results.jsonl"
     line = json.loads(path.read_text().splitlines()[0]) | {"metric": "better"}

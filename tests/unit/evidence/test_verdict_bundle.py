@@ -1,7 +1,5 @@
 """Sealed bundles: what is changed, added or removed afterwards is named; a stranger's seal is no seal."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -19,19 +17,14 @@ from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
-from tests.archives import unpack
+from tests.kit.archive import unpack
+from tests.kit.cases import cases
+from tests.kit.files import edited
+from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
 
 RUNS = Path(__file__).parents[2] / "runs"
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
-
-
-def make_key(folder: Path, name: str) -> Path:
-    """Make an SSH key without passphrase and return the private one."""
-    key = folder / name
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)]
-    subprocess.run(command, check=True, timeout=60)
-    return key
+pytestmark = NEEDS_SSH_KEYGEN
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +32,7 @@ def keys(tmp_path_factory):
     """Two keys, of which `signers` trusts the first."""
     folder = tmp_path_factory.mktemp("keys")
     alice, mallory = make_key(folder, "alice"), make_key(folder, "mallory")
-    signers = folder / "signers"
-    signers.write_text(f"alice@site {alice.with_suffix('.pub').read_text()}")
-    return alice, mallory, signers
+    return alice, mallory, make_signers(folder / "signers", {"alice@site": alice})
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +41,12 @@ def small(tmp_path_factory, keys, decision_runs):
     run = tmp_path_factory.mktemp("small") / "20261120T132502Z"
     unpack(RUNS / "lab_healthy/run.tar.xz", run)
     for name, key, wanted in (("plan", "items", "test"), ("jobs", "jobs", "kind")):
-        document = json.loads((run / f"{name}.json").read_text())
-        document[key] = [
-            part
-            for part in document[key]
-            if part[wanted] == "mpi_pingpong" and "counter." not in part.get("metric", "")
-        ]
-        (run / f"{name}.json").write_text(json.dumps(document))
+        with edited(run / f"{name}.json") as document:
+            document[key] = [
+                part
+                for part in document[key]
+                if part[wanted] == "mpi_pingpong" and "counter." not in part.get("metric", "")
+            ]
     for folder in run.glob("raw/*"):
         if "mpi_pingpong" not in folder.name:
             shutil.rmtree(folder)
@@ -174,15 +164,13 @@ def test_verdict_is_recomputed(sealed, keys):
     assert found.differs == "verdict.json" and "recomputed" in found.reason
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("0" * 64 + "  ../../etc/passwd", "not a checksum of a file in here"),
-        ("0" * 64 + "  /etc/passwd", "not a checksum of a file in here"),
-        ("0" * 63 + "  plan.json", "not a checksum"),
-        ("0" * 64 + " *plan.json", "not a checksum"),
-        ("# comment", "not a checksum"),
-    ],
+@cases(
+    "line, words",
+    ("0" * 64 + "  ../../etc/passwd", "not a checksum of a file in here"),
+    ("0" * 64 + "  /etc/passwd", "not a checksum of a file in here"),
+    ("0" * 63 + "  plan.json", "not a checksum"),
+    ("0" * 64 + " *plan.json", "not a checksum"),
+    ("# comment", "not a checksum"),
 )
 def test_bad_sums_are_refused(sealed, keys, line, words):
     """Catches checksums that reach out of the bundle or are skipped."""
@@ -312,9 +300,8 @@ def test_verify_says_what_it_is_of(sealed, keys, shakedown):
     digest = hashlib.sha256((sealed / "plan.json").read_bytes()).hexdigest()
     assert second == f"run {sealed.name} of lab, planned 2026-11-20T13:28:49Z, plan SHA-256 {digest}"
     assert not any("lab-mpi-pingpong" in line for line in rest)
-    plan = json.loads((sealed / "plan.json").read_text())
-    plan["references"]["lab-mpi-pingpong"]["limit"] = 0.00005
-    (sealed / "plan.json").write_text(json.dumps(plan))
+    with edited(sealed / "plan.json") as plan:
+        plan["references"]["lab-mpi-pingpong"]["limit"] = 0.00005
     for name in ("SHA256SUMS", "SHA256SUMS.sig"):
         (sealed / name).unlink()
     write_verdict(sealed, judge_folder(sealed))

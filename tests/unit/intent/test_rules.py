@@ -1,12 +1,9 @@
 """The one validator of the intent, and all who must ask it: the model, two roles' filters and the leaf."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +17,8 @@ from pydantic import ValidationError
 
 from shakedown.intent import rules, variables
 from shakedown.intent.site import Fabric
+from tests.kit.cases import cases
+from tests.kit.run import python
 
 ROOT = Path(__file__).parents[3]
 INTENT = yaml.safe_load((ROOT / "tests/unit/nos/intent.yml").read_text())
@@ -88,18 +87,16 @@ def nics_of(*addresses: str) -> list[dict[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("subnets", "addresses", "refused"),
-    [
-        (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/24", "10.10.1.1/24"), []),
-        (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/31", "10.10.1.1/26"), []),
-        (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/16", "10.10.1.1/16"), ["eth0", "eth1"]),
-        (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/24", "10.10.1.1/16"), ["eth1"]),
-        (("10.10.0.0/24", "10.12.0.0/24"), ("10.10.0.1/16", "10.12.0.1/16"), []),
-        # All rails in one network, by the intent.
-        (("10.10.0.0/16", "10.10.0.0/16"), ("10.10.0.1/16", "10.10.1.1/16"), []),
-        (("10.10.0.0/16", "10.10.1.0/24"), ("10.10.0.1/16", "10.10.1.1/16"), []),
-    ],
+@cases(
+    "subnets, addresses, refused",
+    (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/24", "10.10.1.1/24"), []),
+    (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/31", "10.10.1.1/26"), []),
+    (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/16", "10.10.1.1/16"), ["eth0", "eth1"]),
+    (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/24", "10.10.1.1/16"), ["eth1"]),
+    (("10.10.0.0/24", "10.12.0.0/24"), ("10.10.0.1/16", "10.12.0.1/16"), []),
+    # All rails in one network, by the intent.
+    (("10.10.0.0/16", "10.10.0.0/16"), ("10.10.0.1/16", "10.10.1.1/16"), []),
+    (("10.10.0.0/16", "10.10.1.0/24"), ("10.10.0.1/16", "10.10.1.1/16"), []),
 )
 def test_a_prefix_that_holds_another_rails_nic_is_refused(subnets, addresses, refused):
     """Catches: two NICs of a node in one prefix that nobody meant, whose ARP goes by the other rail."""
@@ -109,29 +106,27 @@ def test_a_prefix_that_holds_another_rails_nic_is_refused(subnets, addresses, re
     assert all("although their rails have subnets of their own" in problem.what for _, problem in found)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("roce.cnp.priority", 3),
-        ("roce.cnp.dscp", 26),
-        ("roce.cnp.traffic_class", 3),
-        ("roce.cnp.queue", 3),
-        ("roce.priority", 0),
-        ("roce.dscp", 0),
-        ("roce.dscp", 64),
-        ("roce.cnp.priority", 8),
-        ("roce.ecn.max_bytes", 1048576),
-        ("roce.ecn.mark_percent", 101),
-        ("roce.pfc.priorities", [3, 4]),
-        ("roce.headroom.cable_m", 1000),
-        ("roce.queue", None),
-        ("mtu_bytes.host", 4191),
-        ("mtu_bytes.host", 9001),
-        ("mtu_bytes.rdma", 1000),
-        ("ip_version", 6),
-        ("rails", [{"name": "rail0", "subnet": "10.0.0.0/24"}] * 2),
-        ("rails", [{"name": "rail0", "subnet": "10.0.0.1/24"}]),
-    ],
+@cases(
+    "path, value",
+    ("roce.cnp.priority", 3),
+    ("roce.cnp.dscp", 26),
+    ("roce.cnp.traffic_class", 3),
+    ("roce.cnp.queue", 3),
+    ("roce.priority", 0),
+    ("roce.dscp", 0),
+    ("roce.dscp", 64),
+    ("roce.cnp.priority", 8),
+    ("roce.ecn.max_bytes", 1048576),
+    ("roce.ecn.mark_percent", 101),
+    ("roce.pfc.priorities", [3, 4]),
+    ("roce.headroom.cable_m", 1000),
+    ("roce.queue", None),
+    ("mtu_bytes.host", 4191),
+    ("mtu_bytes.host", 9001),
+    ("mtu_bytes.rdma", 1000),
+    ("ip_version", 6),
+    ("rails", [{"name": "rail0", "subnet": "10.0.0.0/24"}] * 2),
+    ("rails", [{"name": "rail0", "subnet": "10.0.0.1/24"}]),
 )
 def test_all_who_read_the_intent_refuse_the_same(path, value):
     """Catches a second validator: an intent that one takes and another refuses when it is applied."""
@@ -183,13 +178,8 @@ def test_the_program_for_a_leaf_needs_no_package(tmp_path):
     """Catches a program that imports Shakedown on a switch, or that applies there what the rules refuse."""
     source = (ROOT / "roles/roce_switch/files/roce_leaf.py").read_text()
     request = {"roce": changed("roce.cnp.priority", 3)["roce"], "mtu_bytes": 9000, "ports": ["swp1"]}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-", "check", json.dumps(request)],
-        input=switch.leaf_program(source),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
+    done = python(
+        "-I", "-S", "-", "check", json.dumps(request), input=switch.leaf_program(source), cwd=tmp_path
     )
     assert done.returncode == 2, done.stderr
     assert "fabric.roce.cnp.priority is 3" in json.loads(done.stdout)["refused"]

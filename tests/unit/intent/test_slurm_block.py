@@ -1,7 +1,5 @@
 """The `slurm:` block: what it may say, what every job gets of it, and where the old keys went."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -9,16 +7,16 @@ import shutil
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.planning import make_plan, read_site, site_of
+from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.daytwo.nightly.playbook import NightlyConfig
 from shakedown.intent.moved import MOVED
 from shakedown.intent.moved import main as moved
 from shakedown.intent.slurm_block import SlurmBlock, option
 from shakedown.intent.variables import check_names
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
-from tests.unit.intent.test_inventory_words import INVENTORIES
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.cases import cases
+from tests.kit.site import WHERE, document, plan_site
+from tests.unit.intent.test_inventory import INVENTORIES
 
 
 def planned(block: object, nodes: int = 2):
@@ -26,8 +24,7 @@ def planned(block: object, nodes: int = 2):
     inventory = document(nodes)
     for host in inventory["_meta"]["hostvars"].values():
         host["slurm"] = block
-    site = site_of(inventory, WHERE)
-    return make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")[1]
+    return plan_site(inventory)[1]
 
 
 def test_every_job_gets_what_the_block_says():
@@ -65,41 +62,39 @@ def test_the_prolog_is_on_top_of_every_jobs_time():
     assert with_it.prolog_s == 600
 
 
-@pytest.mark.parametrize(
+@cases(
     "block",
-    [
-        {"partition": "a b"},
-        {"partition": "gpu\n#SBATCH --uid=0"},
-        {"partition": "-x"},
-        {"account": "$(id)"},
-        {"qos": "a;b"},
-        {"reservation": "a'b"},
-        {"constraint": 'a"b'},
-        {"constraint": "a b"},
-        {"comment": "it's"},
-        {"comment": "x # y"},
-        {"comment": "x\\"},
-        {"comment": "x\ny"},
-        {"run_as": "Alice; id"},
-        {"run_as": "-u"},
-        {"prolog_s": -1},
-        {"max_job_time": 14_400},
-        {"max_job_time": "soon"},
-        {"options": ["--wrap=id"]},
-        {"options": ["--export=ALL"]},
-        {"options": ["--output=/etc/x"]},
-        {"options": ["--nodes=1"]},
-        {"options": ["--mem"]},
-        {"options": ["--mem=0 --uid=0"]},
-        {"options": ["--contiguous=1"]},
-        {"options": ["--partition=gpu"]},
-        {"options": ["mem=0"]},
-        {"options": "--mem=0"},
-        {"jobuser": "a"},
-        {"partition": ["gpu"]},
-        [],
-        "gpu",
-    ],
+    {"partition": "a b"},
+    {"partition": "gpu\n#SBATCH --uid=0"},
+    {"partition": "-x"},
+    {"account": "$(id)"},
+    {"qos": "a;b"},
+    {"reservation": "a'b"},
+    {"constraint": 'a"b'},
+    {"constraint": "a b"},
+    {"comment": "it's"},
+    {"comment": "x # y"},
+    {"comment": "x\\"},
+    {"comment": "x\ny"},
+    {"run_as": "Alice; id"},
+    {"run_as": "-u"},
+    {"prolog_s": -1},
+    {"max_job_time": 14_400},
+    {"max_job_time": "soon"},
+    {"options": ["--wrap=id"]},
+    {"options": ["--export=ALL"]},
+    {"options": ["--output=/etc/x"]},
+    {"options": ["--nodes=1"]},
+    {"options": ["--mem"]},
+    {"options": ["--mem=0 --uid=0"]},
+    {"options": ["--contiguous=1"]},
+    {"options": ["--partition=gpu"]},
+    {"options": ["mem=0"]},
+    {"options": "--mem=0"},
+    {"jobuser": "a"},
+    {"partition": ["gpu"]},
+    [],
+    "gpu",
 )
 def test_what_is_no_word_of_slurm_is_refused_by_its_key(block):
     """Catches: a line break, quote or option that changes what a job is; a misspelt key passed over."""

@@ -1,7 +1,5 @@
 """Links between switches, described once: what a rule stands for, and what is refused, with both places."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -12,26 +10,18 @@ import pytest
 from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.intent import links
 from shakedown.records.errors import BadInput
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document, hosts
 
-RULE = {
-    "leaves": ["leaf0", "leaf1"],
-    "leaf_ports": ["Ethernet32", "Ethernet33", "Ethernet34", "Ethernet35"],
-    "spines": ["spine0", "spine1"],
-    "spine_ports": ["Ethernet0", "Ethernet1", "Ethernet2", "Ethernet3"],
-}
+RULE = {"leaves": ["leaf0", "leaf1"], "leaf_ports": ["Ethernet32", "Ethernet33", "Ethernet34", "Ethernet35"]}
+RULE |= {"spines": ["spine0", "spine1"], "spine_ports": ["Ethernet0", "Ethernet1", "Ethernet2", "Ethernet3"]}
 
 
 def two_leaves(links_of: list[dict[str, Any]] | None = None, **switches: Any) -> dict[str, Any]:
     """A site of two nodes, one on each of two leaves, under two spines with two cables to each leaf."""
     inventory = document()
     hostvars = inventory["_meta"]["hostvars"]
-    fabric = {
-        "leaves": ["leaf0", "leaf1"],
-        "spines": ["spine0", "spine1"],
-        "links": [RULE] if links_of is None else links_of,
-        **switches,
-    }
+    fabric = {"leaves": ["leaf0", "leaf1"], "spines": ["spine0", "spine1"]}
+    fabric |= {"links": [RULE] if links_of is None else links_of, **switches}
     for number, name in enumerate(("n1", "n2")):
         hostvars[name]["fabric"]["switches"] = fabric
         for nic in hostvars[name]["fabric_nics"]:
@@ -71,14 +61,8 @@ def test_either_end_sees_its_links():
 
 def test_a_link_has_its_own_rate_and_length():
     """Catches 800G uplinks, and long cables to a spine, taken for the hosts' links."""
-    own = {
-        "leaf": "leaf0",
-        "leaf_port": "swp9",
-        "spine": "spine0",
-        "spine_port": "swp1",
-        "speed_gbps": 800,
-        "cable_m": 300,
-    }
+    own = {"leaf": "leaf0", "leaf_port": "swp9", "spine": "spine0", "spine_port": "swp1", "speed_gbps": 800}
+    own |= {"cable_m": 300}
     fabric = {"link_speed_gbps": 400, "roce": {"headroom": {"cable_m": 5}}, "switches": {"links": [own]}}
     (port,) = links.link_ports(fabric, "spine0")
     assert port == {
@@ -183,7 +167,7 @@ def test_a_refusal_names_both_places(name, tmp_path):
 def test_a_cable_length_without_buffers_names_the_platforms_place_too(where, tmp_path):
     """Catches a length refused without the place that names the platform, or told once for every switch."""
     inventory = two_leaves([RULE | ({"cable_m": 100} if where == "link" else {})])
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         if "fabric" in host:
             host["fabric"]["roce"]["headroom"] = {"cable_m": 100 if where == "fabric" else 40}
             host["acceptance"]["config"] = {"targets": ["environment"]}
@@ -204,7 +188,7 @@ def test_a_cable_length_without_buffers_names_the_platforms_place_too(where, tmp
 def test_a_cable_length_without_buffers_is_refused(where):
     """Catches a lossless profile that names a length for which the platform has none."""
     inventory = two_leaves([RULE | ({"cable_m": 100} if where == "link" else {})])
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         if "fabric" in host:
             host["fabric"]["roce"]["headroom"] = {"cable_m": 100 if where == "fabric" else 40}
             host["acceptance"]["config"] = {"targets": ["environment"]}
@@ -217,7 +201,7 @@ def test_a_cable_length_without_buffers_is_refused(where):
     )
     with pytest.raises(BadInput, match=says):
         site_of(inventory, WHERE)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["roce_switch_cable_lengths_m"] = [5, 40, 100]
     site_of(inventory, WHERE)
 

@@ -1,17 +1,14 @@
 """Networks beside the RoCE fabric: what an inventory may say of them, and what proves their use."""
 
-from __future__ import annotations
-
 import copy
 import re
-
-import pytest
 
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclIbDevice, NcclLog, NcclRank, NcclSocketDevice
 from shakedown.benchmarks.nccl.metrics import judge_log
 from shakedown.benchmarks.nccl.settings import ExpectedWay
 from shakedown.intent.tcp_rules import problems
+from tests.kit.cases import cases
 
 FABRICS = [{"name": "B", "link_speed_gbps": 10, "mtu_bytes": 1500, "subnet": "10.20.0.0/24"}]
 HOSTS = {
@@ -29,24 +26,22 @@ def test_a_right_inventory_has_no_problem():
     assert problems([], {name: {} for name in HOSTS}) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda f, _: f[0].pop("subnet"), "has no subnet"),
-        (lambda f, _: f[0].update(subnet="10.20.0.1/24"), "subnet of B"),
-        (lambda f, _: f[0].update(name="roce"), "is the name of `fabric` itself"),
-        (lambda f, _: f[0].update(name="tcp"), "is the name of all of them at once"),
-        (lambda f, _: f.append(f[0]), "names B 2 times"),
-        (lambda _, h: h["n1"].update(tcp_nics="ens2"), "no list of mappings"),
-        (lambda _, h: h["n1"].pop("tcp_nics"), "0 interfaces in fabric B"),
-        (lambda _, h: h["n1"]["tcp_nics"].append(h["n1"]["tcp_nics"][0]), "2 interfaces in fabric B"),
-        (lambda _, h: h["n1"]["tcp_nics"][0].pop("netdev"), "has no netdev"),
-        (lambda _, h: h["n1"]["tcp_nics"][0].update(fabric="C"), "is none of tcp_fabrics (B)"),
-        (lambda _, h: h["n1"]["tcp_nics"][0].update(netdev="ens1"), "is a NIC of the RoCE fabric"),
-        (lambda _, h: h["n1"]["tcp_nics"][0].update(ipv4="10.20.0.x"), "ipv4 of ens2"),
-        (lambda _, h: h["n1"]["tcp_nics"][0].update(ipv4="10.10.0.1/24"), "but fabric B is 10.20.0.0/24"),
-        (lambda _, h: h["n1"]["tcp_nics"][0].update(ipv4="10.20.0.2/24"), "2 interfaces have address"),
-    ],
+@cases(
+    "change, says",
+    (lambda f, _: f[0].pop("subnet"), "has no subnet"),
+    (lambda f, _: f[0].update(subnet="10.20.0.1/24"), "subnet of B"),
+    (lambda f, _: f[0].update(name="roce"), "is the name of `fabric` itself"),
+    (lambda f, _: f[0].update(name="tcp"), "is the name of all of them at once"),
+    (lambda f, _: f.append(f[0]), "names B 2 times"),
+    (lambda _, h: h["n1"].update(tcp_nics="ens2"), "no list of mappings"),
+    (lambda _, h: h["n1"].pop("tcp_nics"), "0 interfaces in fabric B"),
+    (lambda _, h: h["n1"]["tcp_nics"].append(h["n1"]["tcp_nics"][0]), "2 interfaces in fabric B"),
+    (lambda _, h: h["n1"]["tcp_nics"][0].pop("netdev"), "has no netdev"),
+    (lambda _, h: h["n1"]["tcp_nics"][0].update(fabric="C"), "is none of tcp_fabrics (B)"),
+    (lambda _, h: h["n1"]["tcp_nics"][0].update(netdev="ens1"), "is a NIC of the RoCE fabric"),
+    (lambda _, h: h["n1"]["tcp_nics"][0].update(ipv4="10.20.0.x"), "ipv4 of ens2"),
+    (lambda _, h: h["n1"]["tcp_nics"][0].update(ipv4="10.10.0.1/24"), "but fabric B is 10.20.0.0/24"),
+    (lambda _, h: h["n1"]["tcp_nics"][0].update(ipv4="10.20.0.2/24"), "2 interfaces have address"),
 )
 def test_what_cannot_be_is_said(change, says):
     """Catches: TCP measured over the RoCE NIC, over no interface, or over an address of another network."""
@@ -105,13 +100,11 @@ def log(network: str, interface: str) -> NcclLog:
     return NcclLog(ranks=tuple(ranks), channels=tuple(channels), socket_devices=tuple(devices), **base)
 
 
-@pytest.mark.parametrize(
-    ("network", "interface", "wrong"),
-    [
-        ("Socket", "ens2", {"network": 0, "nics": 0}),
-        ("Socket", "ens9", {"network": 0, "nics": 1}),
-        ("IB", "ens2", {"network": 1, "nics": 0}),
-    ],
+@cases(
+    "network, interface, wrong",
+    ("Socket", "ens2", {"network": 0, "nics": 0}),
+    ("Socket", "ens9", {"network": 0, "nics": 1}),
+    ("IB", "ens2", {"network": 1, "nics": 0}),
 )
 def test_the_log_proves_which_network_was_measured(network, interface, wrong):
     """Catches: RoCE, or the management network, measured in the name of B."""
@@ -150,18 +143,16 @@ def way(network, used, *, expect, planned=("fab0", "fab1"), link="RoCE"):
     return {d.check: (d.wrong, d.detail) for d in judge_log(seen, wanted, {"n1": 1, "n2": 1})}
 
 
-@pytest.mark.parametrize(
-    ("network", "link", "expect", "wrong", "says"),
-    [
-        ("Socket", "", "socket", 0, "2 of 2 connections between nodes go by TCP, all of them wanted"),
-        ("IB", "RoCE", "socket", 1, "0 of 2 .*; IB carries the others"),
-        ("IB", "RoCE", "roce", 0, "RoCE wanted"),
-        ("IB", "IB", "ib", 0, "InfiniBand wanted"),
-        ("IB", "IB", "roce", 1, "over IB, RoCE wanted"),
-        ("IB", "RoCE", "ib", 1, "over RoCE, InfiniBand wanted"),
-        ("Socket", "", "roce", 1, "TCP fallback, no RDMA"),
-        ("Socket", "", "ib", 1, "TCP fallback, no RDMA"),
-    ],
+@cases(
+    "network, link, expect, wrong, says",
+    ("Socket", "", "socket", 0, "2 of 2 connections between nodes go by TCP, all of them wanted"),
+    ("IB", "RoCE", "socket", 1, "0 of 2 .*; IB carries the others"),
+    ("IB", "RoCE", "roce", 0, "RoCE wanted"),
+    ("IB", "IB", "ib", 0, "InfiniBand wanted"),
+    ("IB", "IB", "roce", 1, "over IB, RoCE wanted"),
+    ("IB", "RoCE", "ib", 1, "over RoCE, InfiniBand wanted"),
+    ("Socket", "", "roce", 1, "TCP fallback, no RDMA"),
+    ("Socket", "", "ib", 1, "TCP fallback, no RDMA"),
 )
 def test_the_expected_network_decides(network, link, expect, wrong, says):
     """Catches: sockets that always fail where nothing else is planned, or InfiniBand taken for RoCE."""

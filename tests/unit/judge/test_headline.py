@@ -1,7 +1,5 @@
 """The first sentence of the verdict: short, in words, and with what matters most."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -10,6 +8,7 @@ from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
+from tests.kit import records
 
 BANDWIDTH = {"id": "bw", "value": 392.0, "tolerance": 0.03, "ceiling": 392.0, "unit": "Gb/s"}
 BANDWIDTH |= {"better": "higher", "kind": "physical", "source": "test"}
@@ -125,25 +124,9 @@ def test_it_stays_one_printable_line_whatever_a_tool_says(outcome):
 def test_a_wanted_value_is_never_beyond_what_is_possible():
     """Catches a headline that asks for more than the ceiling, where the reference's value lies above it."""
     above = {**BANDWIDTH, "value": 400.0, "tolerance": 0.05}
-    plan = Plan(
-        run="r",
-        system="s",
-        created="now",
-        nodes=NODES,
-        rails=("rail1",),
-        references={"bw": above},
-        items=[MESH],
-    )
+    plan = records.plan(MESH, references=[above], nodes=NODES, rails=("rail1",))
     shared = {k: MESH[k] for k in ("stage", "test", "metric", "unit", "better", "params")}
-    line = Measurement(
-        **shared,
-        run="r",
-        state="COMPLETED",
-        value=300.0,
-        nodes=("n1", "n2"),
-        rail="rail1",
-        direction="forward",
-    )
+    line = records.measurement(**shared, value=300.0, nodes=("n1", "n2"), rail="rail1", direction="forward")
     assert "300.0 Gb/s, 392.0 wanted (-23 %)" in judge(plan, [line]).reason
 
 

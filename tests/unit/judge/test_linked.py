@@ -1,7 +1,5 @@
 """Uplinks, spines and planes are named by what the site calls them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from shakedown.judge.localise.causes import Cause, localise
@@ -10,8 +8,8 @@ from shakedown.judge.localise.suspects import with_links
 from shakedown.plan.flow_paths import known_paths, only_spines
 from shakedown.plan.jobs import Jobs, SwitchLink
 from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, measure
-from tests.unit.benchmarks.perftest.test_ways import catalogue, two_pods
-from tests.unit.plan.test_planner import WHERE
+from tests.kit.site import plan_site
+from tests.unit.benchmarks.perftest.test_schedule import catalogue, two_pods
 
 SHAPE = Shape(32, 1, pod=4, spines=8)
 PLANES = {f"spine0-{s}": ("east", "north", "south", "west")[s // 2] for s in range(8)}
@@ -77,20 +75,15 @@ def test_all_spines_of_a_plane_are_the_plane():
 
 def test_paths_are_written_where_links_leave_one_way():
     """Catches flows over the only spine left unknown, and a guess among several spines."""
-    from shakedown.benchmarks.planning import make_plan, site_of
 
     def jobs_with(spines: int):
         ports = [f"up{s}" for s in range(spines)]
         names = [f"spine{s}" for s in range(spines)]
-        rule = {
-            "leaves": ["leaf0-0", "leaf1-0"],
-            "leaf_ports": ports,
-            "spines": names,
-            "spine_ports": ["swp1", "swp2"],
-        }
+        rule = {"leaves": ["leaf0-0", "leaf1-0"], "leaf_ports": ports, "spines": names}
+        rule |= {"spine_ports": ["swp1", "swp2"]}
         access = dict.fromkeys([*names, "leaf0-0", "leaf1-0"], "none")
         inventory = two_pods(4, 1, 2, spines=names, links=[rule], access=access)
-        return make_plan(site_of(inventory, WHERE), catalogue(), run="r1", created="2026-01-01T00:00:00Z")
+        return plan_site(inventory, catalogue())
 
     plan, jobs = jobs_with(1)
     assert only_spines(Jobs.model_validate_json(jobs.model_dump_json(by_alias=True))) == {

@@ -1,7 +1,5 @@
 """Localisation names the planted part, and nobody for no fault or on the word of one partner."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import numpy as np
@@ -12,8 +10,9 @@ from one_route import localise_one
 
 from shakedown.judge.localise.causes import _median_of_others
 from shakedown.judge.localise.model import Cabling, Element, Matrix
-from shakedown.records.results import CounterReading
 from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, draw_fault, measure
+from tests.kit import records
+from tests.kit.cases import cases
 
 SHAPE = Shape(48, 3, pod=12)
 
@@ -90,17 +89,15 @@ def both(rail, node, by):
 ALL = slice(None)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "expected"),
-    [
-        (scale(0, ALL, 0, by=0.2), Element("nic", node="n1", rail="rail0", direction="rx")),
-        (scale(1, 1, ALL, by=0.2), Element("nic", node="n2", rail="rail1", direction="tx")),
-        (both(1, 2, 0.2), Element("nic", node="n3", rail="rail1")),
-        (both(ALL, 1, 0.2), Element("node", node="n2")),
-        (scale(0, 0, ALL, by=np.nan), Element("nic", node="n1", rail="rail0", direction="tx")),
-        (both(ALL, 2, np.nan), Element("node", node="n3")),
-        (both(1, 1, np.nan), Element("nic", node="n2", rail="rail1")),
-    ],
+@cases(
+    "spoil, expected",
+    (scale(0, ALL, 0, by=0.2), Element("nic", node="n1", rail="rail0", direction="rx")),
+    (scale(1, 1, ALL, by=0.2), Element("nic", node="n2", rail="rail1", direction="tx")),
+    (both(1, 2, 0.2), Element("nic", node="n3", rail="rail1")),
+    (both(ALL, 1, 0.2), Element("node", node="n2")),
+    (scale(0, 0, ALL, by=np.nan), Element("nic", node="n1", rail="rail0", direction="tx")),
+    (both(ALL, 2, np.nan), Element("node", node="n3")),
+    (both(1, 1, np.nan), Element("nic", node="n2", rail="rail1")),
 )
 def test_three_nodes_are_enough_to_name_a_large_fault(spoil, expected):
     """Catches: one bad node of three spoils most results, and the good ones look like the exception."""
@@ -133,10 +130,8 @@ def counter(node, rail, name, delta, *, kind, n=2):
                 ("leaf0", f"swp{1 + r * n + i}") if kind == "switch_port" else (f"n{i + 1}", f"rxe{r}")
             )
             made.append(
-                CounterReading(
+                records.counter(
                     run="x",
-                    stage="fabric",
-                    test="ib_write_bw",
                     kind=kind,
                     device=device,
                     port=port,

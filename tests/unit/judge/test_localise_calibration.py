@@ -1,14 +1,13 @@
 """What a stated confidence means: the chances of all explanations sum to 1, and no blame is certain."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
 
+from localiser_cases import case, ours
 from shakedown.judge.localise.causes import COUNTED, BlameEvidence, Counted, calibrated, evidence_of, localise
 from shakedown.judge.localise.model import Element, Explanation, Route
-from shakedown.simulate.benchmark import case, ours
+from tests.kit.cases import cases
 
 
 def finding(**changes):
@@ -25,18 +24,16 @@ def finding(**changes):
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "worst", "evidence"),
-    [
-        ({}, -0.02, BlameEvidence.SLOW),
-        ({"z": 8.0}, -0.02, BlameEvidence.SLOW),
-        ({"z": 7.99}, -0.02, BlameEvidence.SLOW_NARROWLY),
-        ({"effect": -0.01}, -0.2, BlameEvidence.BESIDE),
-        ({"effect": -0.15}, -0.2, BlameEvidence.SLOW),
-        ({"pattern": "intermittent", "partners": 8}, -0.02, BlameEvidence.NOW_AND_THEN),
-        ({"pattern": "intermittent", "partners": 7}, -0.02, BlameEvidence.NOW_AND_THEN_FEW),
-        ({"pattern": "failed", "effect": -1.0}, -1.0, None),
-    ],
+@cases(
+    "changes, worst, evidence",
+    ({}, -0.02, BlameEvidence.SLOW),
+    ({"z": 8.0}, -0.02, BlameEvidence.SLOW),
+    ({"z": 7.99}, -0.02, BlameEvidence.SLOW_NARROWLY),
+    ({"effect": -0.01}, -0.2, BlameEvidence.BESIDE),
+    ({"effect": -0.15}, -0.2, BlameEvidence.SLOW),
+    ({"pattern": "intermittent", "partners": 8}, -0.02, BlameEvidence.NOW_AND_THEN),
+    ({"pattern": "intermittent", "partners": 7}, -0.02, BlameEvidence.NOW_AND_THEN_FEW),
+    ({"pattern": "failed", "effect": -1.0}, -1.0, None),
 )
 def test_evidence_is_sorted_at_its_boundaries(changes, worst, evidence):
     """Catches: weak evidence that is given the worth of strong."""

@@ -1,23 +1,14 @@
 """Localisation in noise that is not white: no good part blamed, the planted one named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from one_route import localise_one
 
+from localiser_cases import case, judge, ours, planted
 from shakedown.judge.localise.model import Cabling, Element, Matrix
-from shakedown.simulate.benchmark import case, judge, ours, planted
 
-QUIET = (
-    "spread-quiet",
-    "quantised-quiet",
-    "classes",
-    "classes-half",
-    "classes-three",
-    "leaf-ar",
-    "all-benign",
-)
+QUIET = ("spread-quiet", "quantised-quiet", "classes", "classes-half", "classes-three", "leaf-ar")
+QUIET += ("all-benign",)
 
 
 @pytest.mark.parametrize("row", QUIET)

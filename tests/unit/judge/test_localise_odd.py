@@ -1,16 +1,9 @@
-"""Localisation in noise that it was not made for (tests/bench/odd_noise.py)."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
+"""Localisation in noise that it was not made for (research/odd_noise.py)."""
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 from bench_localise_odd import case
-
-from shakedown.simulate.benchmark import judge, ours, planted
+from localiser_cases import judge, ours, planted
 
 
 @pytest.mark.parametrize("number", [53, 66, 211, 427])

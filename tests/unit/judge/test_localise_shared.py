@@ -1,15 +1,13 @@
 """Results that are bad now and then are blamed on nobody who shares them with others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from one_route import localise_one
 
 from shakedown.judge.localise.causes import _cleared
 from shakedown.judge.localise.model import Cabling, Element
-from shakedown.records.results import CounterReading
 from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, draw_fault, measure
+from tests.kit import records
 
 
 def simulated(shape, *faults, seed=3):
@@ -44,16 +42,12 @@ def test_one_bad_pair_and_its_counters(counting):
     """Catches: one end of a single bad pair blamed by a counter that its partner has as well."""
     sim = slow_square(simulated(Shape(18, 4, pod=18)), [0], [1])
     readings = [
-        CounterReading(
+        records.counter(
             run="x",
-            stage="fabric",
-            test="ib_write_bw",
-            kind="nic",
             device=node,
             port=f"mlx5_{r}",
             rail=f"rail{r}",
             counter="rx_discards_phy",
-            before=0,
             after=5000 * (i in counting),
         )
         for i, node in enumerate(sim.matrix.nodes)
@@ -148,16 +142,12 @@ def test_a_counter_of_one_clears_only_whom_it_explains():
     """Catches: suspects that are gone from the report, because one of many was blamed by its counter."""
     sim = slow_square(simulated(Shape(48, 2, pod=12)), range(4), range(4, 8))
     readings = [
-        CounterReading(
+        records.counter(
             run="x",
-            stage="fabric",
-            test="ib_write_bw",
-            kind="nic",
             device=node,
             port=f"mlx5_{rail}",
             rail=f"rail{rail}",
             counter="rx_discards_phy",
-            before=0,
             after=5000 * (node == "n01"),
         )
         for node in sim.matrix.nodes

@@ -1,20 +1,13 @@
 """Localisation where some pairs of nodes go a slower way than the rest, on all rails."""
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+import localiser_cases
 from bench_localise_odd import case
-
+from localiser_cases import judge, ours, planted
 from shakedown.judge.localise.model import Element
 from shakedown.judge.localise.pairs import of_one_way
-from shakedown.simulate import benchmark
-from shakedown.simulate.benchmark import judge, ours, planted
 
 
 @pytest.mark.parametrize("fault", ["2%", "5%", "20%"])
@@ -41,7 +34,7 @@ def test_pairs_that_go_another_way_are_told_and_nobody_is_blamed():
 def test_nothing_else_is_taken_for_a_second_way(row, fault):
     """Catches: flows that share a link, kinds of nodes or a fault smoothed away as pairs of another way."""
     for number in range(6):
-        sim = benchmark.case(row, "16x4", fault, number)
+        sim = localiser_cases.case(row, "16x4", fault, number)
         matrix, found = of_one_way(sim.matrix, sim.fabric)
         assert matrix is sim.matrix and not found, number
 
@@ -50,11 +43,11 @@ def test_nothing_else_is_taken_for_a_second_way(row, fault):
 @pytest.mark.parametrize("loss", [0.1, 0.3])
 def test_slower_kinds_and_slower_leaves_are_no_second_way(share, loss):
     """Catches: pairs of two slow nodes told from pairs of a slow and a fast one, or pairs across leaves."""
-    sim = benchmark.case("iid", "16x4", "none", 0)
+    sim = localiser_cases.case("iid", "16x4", "none", 0)
     slow = np.arange(16) < 16 * share
     ends = slow[:, None] | slow[None, :]
     far = (sim.fabric.leaf[:, :, None] != sim.fabric.leaf[:, None, :])[0]
     for lower in (ends, far):
-        sim = benchmark.case("iid", "16x4", "none", 0)
+        sim = localiser_cases.case("iid", "16x4", "none", 0)
         sim.matrix.values[:, lower] *= 1 - loss
         assert of_one_way(sim.matrix, sim.fabric)[0] is sim.matrix

@@ -1,29 +1,21 @@
 """Cells that were measured again: what passes, what is told, and what no second measurement excuses."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
-from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
+from shakedown.records.plan import Plan, PlanItem, Remeasure
 from shakedown.records.results import Measurement, RunProblem
+from tests.kit import records
+from tests.kit.cases import cases
 
 NODES = tuple(f"n{i:02d}" for i in range(1, 25))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
 SHARED = {"stage": "fabric", "test": "ib_write_bw", "metric": "bandwidth", "unit": "Gb/s", "better": "higher"}
-REFERENCE = Reference(
-    id="bw",
-    value=400.0,
-    tolerance=0.05,
-    ceiling=400.0,
-    unit="Gb/s",
-    better="higher",
-    kind="physical",
-    source="test",
-    fleet_min_effect=0.035,
+REFERENCE = records.reference(
+    id="bw", value=400.0, tolerance=0.05, ceiling=400.0, kind="physical", fleet_min_effect=0.035
 )
 
 
@@ -36,16 +28,7 @@ def plan(rule: Remeasure | None = RULE, **changes) -> Plan:
         **(SHARED | changes), nodes=PAIRS, rails=("rail0",), directions=("forward", "reverse"), reference="bw"
     )
     reference = REFERENCE.model_copy(update={k: changes[k] for k in ("unit",) if k in changes})
-    return Plan(
-        run="r",
-        system="s",
-        created="2026-01-01T00:00:00Z",
-        nodes=NODES,
-        rails=("rail0",),
-        items=(item,),
-        references={"bw": reference},
-        remeasure=rule,
-    )
+    return records.plan(item, references=[reference], nodes=NODES, rails=("rail0",), remeasure=rule)
 
 
 def samples(special: dict, **changes) -> list[Measurement]:
@@ -57,9 +40,8 @@ def samples(special: dict, **changes) -> list[Measurement]:
                 problem = RunProblem(kind="other", message="ended with 1") if value is None else None
                 state = "NODE_FAIL" if value == "died" else "COMPLETED"
                 lines.append(
-                    Measurement(
-                        run="r",
-                        **(SHARED | changes),
+                    records.measurement(
+                        **SHARED | changes,
                         nodes=pair,
                         rail="rail0",
                         direction=direction,
@@ -76,21 +58,19 @@ def samples(special: dict, **changes) -> list[Measurement]:
 ONE = (("n01", "n02"), "forward")
 
 
-@pytest.mark.parametrize(
-    ("values", "outcome", "rule"),
-    [
-        ((370.0, 390.0, 391.0), Outcome.PASS, "transient"),
-        ((370.0, 370.0, 390.0, 390.0, 390.0), Outcome.PASS, "transient"),
-        ((None, 390.0, 390.0), Outcome.PASS, "late"),
-        ((None, 390.0, None, 390.0), Outcome.PASS, "late"),
-        ((370.0,), Outcome.FAIL, "gate"),  # measured again by no one
-        ((370.0, 390.0), Outcome.FAIL, "gate"),
-        ((370.0, 370.0, 390.0), Outcome.FAIL, "gate"),
-        ((370.0, 370.0, 370.0, 390.0, 390.0, 390.0, 390.0), Outcome.FAIL, "gate"),
-        ((370.0, 401.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),  # beyond the ceiling is no measurement
-        (("died", 390.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),  # a job that died is not retried into a PASS
-        ((370.0, "died", 390.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),
-    ],
+@cases(
+    "values, outcome, rule",
+    ((370.0, 390.0, 391.0), Outcome.PASS, "transient"),
+    ((370.0, 370.0, 390.0, 390.0, 390.0), Outcome.PASS, "transient"),
+    ((None, 390.0, 390.0), Outcome.PASS, "late"),
+    ((None, 390.0, None, 390.0), Outcome.PASS, "late"),
+    ((370.0,), Outcome.FAIL, "gate"),  # measured again by no one
+    ((370.0, 390.0), Outcome.FAIL, "gate"),
+    ((370.0, 370.0, 390.0), Outcome.FAIL, "gate"),
+    ((370.0, 370.0, 370.0, 390.0, 390.0, 390.0, 390.0), Outcome.FAIL, "gate"),
+    ((370.0, 401.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),  # beyond the ceiling is no measurement
+    (("died", 390.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),  # a job that died is not retried into a PASS
+    ((370.0, "died", 390.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),
 )
 def test_all_samples_decide(values, outcome, rule):
     """Catches a failure that a single good repetition hides, and a retried dead job that passes."""

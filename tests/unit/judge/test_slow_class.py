@@ -1,16 +1,15 @@
 """A fleet that is slow as one has no outlier; the gate of its class finds it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
-from shakedown.records.plan import Plan, PlanItem, Reference
+from shakedown.records.plan import PlanItem, Reference
 from shakedown.records.results import Measurement
 from shakedown.references.files import load_profile
+from tests.kit import records
 
 SHARED = {"stage": "fabric", "test": "ib_write_bw", "metric": "bandwidth", "unit": "Gb/s", "better": "higher"}
 NODES = tuple(f"n{i}" for i in range(1, 41))
@@ -21,14 +20,7 @@ def verdict(rates, **fields):
     told = {"tolerance": 0.06, "kind": "physical", "source": "test", "class_tolerance": 0.035} | fields
     reference = Reference(id="bw", value=400.0, unit="Gb/s", better="higher", **told)
     item = PlanItem(**SHARED, nodes=tuple((n,) for n in NODES[: len(rates)]), reference="bw")
-    plan = Plan(
-        run="r",
-        system="s",
-        created="2026-01-01T00:00:00Z",
-        nodes=NODES[: len(rates)],
-        items=(item,),
-        references={"bw": reference},
-    )
+    plan = records.plan(item, references=[reference], nodes=NODES[: len(rates)])
     lines = [
         Measurement(run="r", **SHARED, nodes=(n,), value=v, state="COMPLETED")
         for n, v in zip(NODES, rates, strict=False)

@@ -1,7 +1,5 @@
 """The rules of one cell at their boundaries, which the decision cases do not all reach."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 
@@ -11,6 +9,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, PlanItem, Reference
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.wording import where
+from tests.kit.cases import cases
 
 HIGHER = {"id": "bw", "value": 400.0, "tolerance": 0.05, "ceiling": 392.0, "unit": "Gb/s", "better": "higher"}
 HIGHER |= {"kind": "physical", "source": "test"}
@@ -28,23 +27,21 @@ def verdict(value, reference=HIGHER, **fields):
     return judge_measurement(m.cell, m, Bound(item, ref))
 
 
-@pytest.mark.parametrize(
-    ("reference", "value", "rule"),
-    [
-        (HIGHER, 380.0, Rule.WITHIN),  # the gate itself passes
-        (HIGHER, 379.999, Rule.GATE),
-        (HIGHER, 392.0, Rule.WITHIN),  # so does the ceiling
-        (HIGHER, 392.001, Rule.IMPOSSIBLE),
-        (HIGHER, 0.0, Rule.GATE),
-        (HIGHER, -1.0, Rule.GATE),
-        (HIGHER, float("nan"), Rule.NOT_FINITE),
-        (HIGHER, float("inf"), Rule.NOT_FINITE),
-        (LOWER, 2.5, Rule.WITHIN),
-        (LOWER, 2.501, Rule.GATE),
-        (LOWER, 0.5, Rule.WITHIN),
-        (LOWER, 0.499, Rule.IMPOSSIBLE),
-        (LOWER, float("-inf"), Rule.NOT_FINITE),
-    ],
+@cases(
+    "reference, value, rule",
+    (HIGHER, 380.0, Rule.WITHIN),  # the gate itself passes
+    (HIGHER, 379.999, Rule.GATE),
+    (HIGHER, 392.0, Rule.WITHIN),  # so does the ceiling
+    (HIGHER, 392.001, Rule.IMPOSSIBLE),
+    (HIGHER, 0.0, Rule.GATE),
+    (HIGHER, -1.0, Rule.GATE),
+    (HIGHER, float("nan"), Rule.NOT_FINITE),
+    (HIGHER, float("inf"), Rule.NOT_FINITE),
+    (LOWER, 2.5, Rule.WITHIN),
+    (LOWER, 2.501, Rule.GATE),
+    (LOWER, 0.5, Rule.WITHIN),
+    (LOWER, 0.499, Rule.IMPOSSIBLE),
+    (LOWER, float("-inf"), Rule.NOT_FINITE),
 )
 def test_boundaries(reference, value, rule):
     """Catches a comparison that is off by its equals sign, or turned round for better=lower."""
@@ -61,19 +58,17 @@ def test_reason_tells_value_and_gate_apart():
     assert "2.501 us, gate 2.500" in verdict(2.501, LOWER).reason
 
 
-@pytest.mark.parametrize(
-    ("samples", "value", "rule"),
-    [
-        ([385.0, 386.0], 385.5, Rule.WITHIN),
-        ([370.0, 386.0], 385.5, Rule.NOISE),  # two samples, one on each side
-        ([370.0, 386.0], 371.0, Rule.NOISE),  # neither is a failure sure
-        ([370.0, 371.0], 370.5, Rule.GATE),
-        # One bad sample of nine leaves the interval of the median on the good side.
-        ([300.0, 385.0, 385.1, 385.2, 385.3, 385.4, 385.5, 385.6, 385.7], 385.3, Rule.WITHIN),
-        ([385.0, 386.0], 390.0, Rule.SAMPLES),  # a value that none of its samples supports
-        ([385.0, 393.0], 386.0, Rule.IMPOSSIBLE),  # one impossible repeat
-        ([385.0, float("nan")], 385.0, Rule.NOT_FINITE),
-    ],
+@cases(
+    "samples, value, rule",
+    ([385.0, 386.0], 385.5, Rule.WITHIN),
+    ([370.0, 386.0], 385.5, Rule.NOISE),  # two samples, one on each side
+    ([370.0, 386.0], 371.0, Rule.NOISE),  # neither is a failure sure
+    ([370.0, 371.0], 370.5, Rule.GATE),
+    # One bad sample of nine leaves the interval of the median on the good side.
+    ([300.0, 385.0, 385.1, 385.2, 385.3, 385.4, 385.5, 385.6, 385.7], 385.3, Rule.WITHIN),
+    ([385.0, 386.0], 390.0, Rule.SAMPLES),  # a value that none of its samples supports
+    ([385.0, 393.0], 386.0, Rule.IMPOSSIBLE),  # one impossible repeat
+    ([385.0, float("nan")], 385.0, Rule.NOT_FINITE),
 )
 def test_samples(samples, value, rule):
     """Catches noise that passes, and a median that is judged by its mean or by one sample."""
@@ -94,42 +89,26 @@ def test_every_problem_is_inconclusive(kind):
         assert (judged.outcome, judged.rule) == (Outcome.INCONCLUSIVE, kind)
 
 
-LEARN = {
-    "id": "learn",
-    "value": 0.0,
-    "limit": 0.0,
-    "unit": "Gb/s",
-    "better": "higher",
-    "kind": "learn",
-    "source": "none",
-}
+LEARN = {"id": "learn", "value": 0.0, "limit": 0.0, "unit": "Gb/s", "better": "higher", "kind": "learn"}
+LEARN |= {"source": "none"}
 
 
-@pytest.mark.parametrize(
-    ("value", "reference", "fields", "outcome", "rule", "says"),
-    [
-        (390.0, HIGHER, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "390 Gb/s decides nothing: process 7 was there"),
-        (2.0, LOWER, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "2 us decides nothing: process 7 was there"),
-        (390.0, LEARN, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "decides nothing: process 7 was there"),
-        (300.0, HIGHER, {"detail": "5 s"}, Outcome.FAIL, Rule.GATE, "gate 380.0: process 7 was there; 5 s"),
-        (393.0, HIGHER, {}, Outcome.FAIL, Rule.IMPOSSIBLE, "a measurement error: process 7 was there"),
-        (
-            385.0,
-            HIGHER,
-            {"samples": (370.0, 385.0, 386.0)},
-            Outcome.INCONCLUSIVE,
-            Rule.NOISE,
-            "repeat it: process 7 was there",
-        ),
-        (
-            None,
-            HIGHER,
-            {},
-            Outcome.INCONCLUSIVE,
-            Rule.NO_VALUE,
-            "the tool gave no value: process 7 was there",
-        ),
-    ],
+@cases(
+    "value, reference, fields, outcome, rule, says",
+    (390.0, HIGHER, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "390 Gb/s decides nothing: process 7 was there"),
+    (2.0, LOWER, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "2 us decides nothing: process 7 was there"),
+    (390.0, LEARN, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "decides nothing: process 7 was there"),
+    (300.0, HIGHER, {"detail": "5 s"}, Outcome.FAIL, Rule.GATE, "gate 380.0: process 7 was there; 5 s"),
+    (393.0, HIGHER, {}, Outcome.FAIL, Rule.IMPOSSIBLE, "a measurement error: process 7 was there"),
+    (
+        385.0,
+        HIGHER,
+        {"samples": (370.0, 385.0, 386.0)},
+        Outcome.INCONCLUSIVE,
+        Rule.NOISE,
+        "repeat it: process 7 was there",
+    ),
+    (None, HIGHER, {}, Outcome.INCONCLUSIVE, Rule.NO_VALUE, "the tool gave no value: process 7 was there"),
 )
 def test_a_value_beside_something_else(value, reference, fields, outcome, rule, says):
     """Catches: a PASS or a reference of what others used; a FAIL without that cause, or with it last."""
@@ -141,23 +120,21 @@ def test_a_value_beside_something_else(value, reference, fields, outcome, rule, 
 PASS, FAIL, LOST = verdict(390.0), verdict(100.0), verdict(None)
 
 
-@pytest.mark.parametrize(
-    ("judged", "outcome", "rule"),
-    [
-        ([(1, PASS)], Outcome.PASS, Rule.WITHIN),
-        ([(2, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
-        ([(1, PASS), (2, PASS)], Outcome.PASS, Rule.WITHIN),
-        ([(2, PASS), (3, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
-        ([(1, FAIL), (2, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
-        ([(1, PASS), (2, FAIL)], Outcome.INCONCLUSIVE, Rule.FLAKY),
-        ([(1, PASS), (1, PASS)], Outcome.INCONCLUSIVE, Rule.DUPLICATE),
-        ([(1, PASS), (1, FAIL)], Outcome.INCONCLUSIVE, Rule.DUPLICATE),
-        ([(1, FAIL), (1, FAIL)], Outcome.FAIL, Rule.GATE),
-        ([(1, LOST), (2, FAIL)], Outcome.FAIL, Rule.GATE),
-        ([(1, LOST), (2, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
-        ([(1, LOST), (2, LOST)], Outcome.INCONCLUSIVE, Rule.NO_VALUE),
-        ([(2, FAIL)], Outcome.FAIL, Rule.GATE),
-    ],
+@cases(
+    "judged, outcome, rule",
+    ([(1, PASS)], Outcome.PASS, Rule.WITHIN),
+    ([(2, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+    ([(1, PASS), (2, PASS)], Outcome.PASS, Rule.WITHIN),
+    ([(2, PASS), (3, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+    ([(1, FAIL), (2, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+    ([(1, PASS), (2, FAIL)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+    ([(1, PASS), (1, PASS)], Outcome.INCONCLUSIVE, Rule.DUPLICATE),
+    ([(1, PASS), (1, FAIL)], Outcome.INCONCLUSIVE, Rule.DUPLICATE),
+    ([(1, FAIL), (1, FAIL)], Outcome.FAIL, Rule.GATE),
+    ([(1, LOST), (2, FAIL)], Outcome.FAIL, Rule.GATE),
+    ([(1, LOST), (2, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+    ([(1, LOST), (2, LOST)], Outcome.INCONCLUSIVE, Rule.NO_VALUE),
+    ([(2, FAIL)], Outcome.FAIL, Rule.GATE),
 )
 def test_attempts(judged, outcome, rule):
     """Catches a retry that passes, and a failure that a second line can undo."""
@@ -168,14 +145,8 @@ def test_attempts(judged, outcome, rule):
 
 def run_plan(**fields):
     """A plan of one cell of n1."""
-    item = {
-        "stage": "fabric",
-        "test": "t",
-        "metric": "m",
-        "unit": "Gb/s",
-        "better": "higher",
-        "reference": "bw",
-    }
+    item = {"stage": "fabric", "test": "t", "metric": "m", "unit": "Gb/s", "better": "higher"}
+    item |= {"reference": "bw"}
     given = {"run": "r", "system": "s", "created": "now", "nodes": ["n1"], "references": {"bw": HIGHER}}
     return Plan(**{**given, "items": [{**item, "nodes": [["n1"]]}], **fields})
 
@@ -227,15 +198,13 @@ def test_counter_read_twice():
     assert cell.rule == Rule.DUPLICATE
 
 
-@pytest.mark.parametrize(
-    ("cell", "text"),
-    [
-        ("fabric/t/m/n1/rail3/rx/size=1", "n1 rail3 rx t m size=1"),
-        ("fabric/t/m/n1,n2/-/forward/-", "n1 -> n2 t m"),
-        ("fabric/t/m/n1,n2/-/reverse/-", "n2 -> n1 t m"),
-        ("fabric/t/m/n1,n2/-/both/-", "n1,n2 both t m"),
-        ("fabric/t/m/a,b,c,d/-/-/path=/dev/x,y=1", "a..d (4 nodes) t m path=/dev/x y=1"),
-    ],
+@cases(
+    "cell, text",
+    ("fabric/t/m/n1/rail3/rx/size=1", "n1 rail3 rx t m size=1"),
+    ("fabric/t/m/n1,n2/-/forward/-", "n1 -> n2 t m"),
+    ("fabric/t/m/n1,n2/-/reverse/-", "n2 -> n1 t m"),
+    ("fabric/t/m/n1,n2/-/both/-", "n1,n2 both t m"),
+    ("fabric/t/m/a,b,c,d/-/-/path=/dev/x,y=1", "a..d (4 nodes) t m path=/dev/x y=1"),
 )
 def test_where(cell, text):
     """Catches a direction told the wrong way round."""
@@ -245,14 +214,8 @@ def test_where(cell, text):
 def test_worst_first():
     """Catches a list that starts with a detail: failures by distance, then doubts, then gaps."""
     nodes = ["n5", "n1", "n4", "n2", "n3"]
-    item = {
-        "stage": "fabric",
-        "test": "t",
-        "metric": "m",
-        "unit": "Gb/s",
-        "better": "higher",
-        "reference": "bw",
-    }
+    item = {"stage": "fabric", "test": "t", "metric": "m", "unit": "Gb/s", "better": "higher"}
+    item |= {"reference": "bw"}
     plan = run_plan(nodes=nodes, items=[{**item, "nodes": [[n] for n in nodes]}])
     values = {"n1": 370.0, "n2": 100.0, "n4": None, "n5": 390.0}
     lines = [measured(nodes=[node], value=value) for node, value in values.items()]

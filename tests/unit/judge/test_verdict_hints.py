@@ -1,40 +1,25 @@
 """Signatures of faults: a hint that fires where it means nothing sends people after the wrong thing."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.judge.cells import fault_hint
-from shakedown.records.plan import Reference
-from shakedown.records.results import Measurement
+from tests.kit import records
 
-BUSBW = Reference(
-    id="ar",
-    value=389.7,
-    limit=372.0,
-    ceiling=392.0,
-    unit="GB/s",
-    better="higher",
-    kind="measured",
-    source="test",
-)
+BUSBW = records.reference(id="ar", value=389.7, limit=372.0, ceiling=392.0, unit="GB/s")
 
 
 def hint(value, size_bytes, test="nccl_all_reduce", nodes=("n1", "n2")):
     """The hint for a bus bandwidth in GB/s."""
     params = {} if size_bytes is None else {"size_bytes": size_bytes}
     return fault_hint(
-        Measurement(
-            run="r",
+        records.measurement(
             stage="collective",
             test=test,
             metric="busbw",
             value=value,
             unit="GB/s",
-            better="higher",
             nodes=nodes,
             params=params,
-            state="COMPLETED",
         ),
         BUSBW,
     )

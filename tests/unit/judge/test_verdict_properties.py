@@ -1,7 +1,5 @@
 """What must hold for every run: no line can be added, doubled, moved or removed to a run's advantage."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -14,17 +12,15 @@ from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
 from shakedown.run.folder import to_json
+from tests.kit import records
 
 NODES = tuple(f"n{i}" for i in range(1, 8))
 SHARED = {"stage": "fabric", "test": "t", "unit": "Gb/s", "better": "higher"}
 REFERENCE = {"id": "bw", "value": 400.0, "tolerance": 0.05, "ceiling": 392.0, "unit": "Gb/s"}
 REFERENCE |= {"better": "higher", "kind": "physical", "source": "test", "fleet_min_effect": 0.01}
-PLAN = Plan(
-    run="r",
-    system="s",
-    created="now",
+PLAN = records.plan(
+    references=[REFERENCE],
     nodes=NODES,
-    references={"bw": REFERENCE},
     items=[
         {**SHARED, "metric": "bw", "nodes": [[n] for n in NODES], "reference": "bw"},
         {**SHARED, "metric": "other", "nodes": [NODES[:2]], "reference": "bw"},

@@ -1,7 +1,5 @@
 """Folders short enough for unix sockets."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

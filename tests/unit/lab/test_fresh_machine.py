@@ -1,13 +1,9 @@
 """What a machine that was used for weeks hides: newer Pythons, other labs, packages that set-up forgot."""
 
-from __future__ import annotations
-
 import ast
 import io
 import os
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -17,59 +13,31 @@ from lab import bare
 from lab.errors import LabError
 from lab.paths import CHECKOUT, runtime_root
 from lab.spaces.cluster import SpaceLab
-from tests.archives import unpack
+from tests.kit.archive import unpack
+from tests.kit.cases import cases
+from tests.kit.run import python
 
 # What came after 3.11.0, Debian 12's 3.11.2 in mind; mypy knows no third number, and reads no tests.
-KEYWORDS = {
-    "extractall": {"filter"},
-    "extract": {"filter"},
-    "unpack_archive": {"filter"},
-    "rmtree": {"onexc"},
-    "NamedTemporaryFile": {"delete_on_close"},
-    "glob": {"case_sensitive", "recurse_symlinks"},
-    "rglob": {"case_sensitive", "recurse_symlinks"},
-    "match": {"case_sensitive"},
-    "relative_to": {"walk_up"},
-    "add_argument": {"deprecated"},
-    "getaddresses": {"strict"},
-    "parseaddr": {"strict"},
-    "connect": {"autocommit"},
-}
+KEYWORDS = {"extractall": {"filter"}, "extract": {"filter"}, "unpack_archive": {"filter"}}
+KEYWORDS |= {"rmtree": {"onexc"}, "NamedTemporaryFile": {"delete_on_close"}}
+KEYWORDS |= {"glob": {"case_sensitive", "recurse_symlinks"}, "rglob": {"case_sensitive", "recurse_symlinks"}}
+KEYWORDS |= {"match": {"case_sensitive"}, "relative_to": {"walk_up"}, "add_argument": {"deprecated"}}
+KEYWORDS |= {"getaddresses": {"strict"}, "parseaddr": {"strict"}, "connect": {"autocommit"}}
 FILTERS = (
     "data_filter tar_filter fully_trusted_filter FilterError"
     " OutsideDestinationError LinkOutsideDestinationError"
 )
-NAMES = {
-    "tarfile": set(FILTERS.split()),
-    "itertools": {"batched"},
-    "math": {"sumprod", "fma"},
-    "typing": {"override", "TypeAliasType", "ReadOnly", "TypeIs", "NoDefault", "get_protocol_members"},
-    "collections.abc": {"Buffer"},
-    "warnings": {"deprecated"},
-    "copy": {"replace"},
-    "random": {"binomialvariate"},
-    "os": {"unshare", "setns", "process_cpu_count", "listdrives"},
-    "calendar": {"Month", "Day"},
-    "statistics": {"kde", "kde_random"},
-    "queue": {"ShutDown"},
-    "sys": {"monitoring", "activate_stack_trampoline"},
-    "types": {"get_original_bases"},
-    "pathlib": {"UnsupportedOperation"},
-    "asyncio": {"eager_task_factory", "QueueShutDown"},
-}
+NAMES = {"tarfile": set(FILTERS.split()), "itertools": {"batched"}, "math": {"sumprod", "fma"}}
+NAMES |= {"typing": {"override", "TypeAliasType", "ReadOnly", "TypeIs", "NoDefault", "get_protocol_members"}}
+NAMES |= {"collections.abc": {"Buffer"}, "warnings": {"deprecated"}, "copy": {"replace"}}
+NAMES |= {"random": {"binomialvariate"}, "os": {"unshare", "setns", "process_cpu_count", "listdrives"}}
+NAMES |= {"calendar": {"Month", "Day"}, "statistics": {"kde", "kde_random"}, "queue": {"ShutDown"}}
+NAMES |= {"sys": {"monitoring", "activate_stack_trampoline"}, "types": {"get_original_bases"}}
+NAMES |= {"pathlib": {"UnsupportedOperation"}, "asyncio": {"eager_task_factory", "QueueShutDown"}}
 METHODS = {"is_junction", "with_segments", "full_match", "from_uri", "copy_into", "move_into"}
-FOLDERS = (
-    "shakedown",
-    "lab",
-    "reframe_tests",
-    "workloads",
-    "roles",
-    "collection",
-    "docs",
-    "inventories",
-    "tests",
-)
-ONE_PLACE = "tests/archives.py"
+FOLDERS = ("shakedown", "lab", "reframe_tests", "workloads", "roles", "collection", "docs", "inventories")
+FOLDERS += ("tests", "research")
+ONE_PLACE = "tests/kit/archive.py"
 
 
 def too_new(text: str) -> list[str]:
@@ -100,16 +68,14 @@ def test_nothing_is_newer_than_debian_12s_python() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('tar.extractall(folder, filter="data")', ["extractall(filter=)"]),
-        ("from itertools import batched", ["itertools.batched"]),
-        ("tarfile.data_filter", ["tarfile.data_filter"]),
-        ("shutil.rmtree(a, onexc=b)", ["rmtree(onexc=)"]),
-        ("Path(a).full_match(b)", ["Path(a).full_match"]),
-        ("frame.filter(a, filter=b)", []),
-    ],
+@cases(
+    "line, said",
+    ('tar.extractall(folder, filter="data")', ["extractall(filter=)"]),
+    ("from itertools import batched", ["itertools.batched"]),
+    ("tarfile.data_filter", ["tarfile.data_filter"]),
+    ("shutil.rmtree(a, onexc=b)", ["rmtree(onexc=)"]),
+    ("Path(a).full_match(b)", ["Path(a).full_match"]),
+    ("frame.filter(a, filter=b)", []),
 )
 def test_what_is_newer_is_seen(line: str, said: list[str]) -> None:
     """Catches: the list above read wrongly, so that nothing is ever found."""
@@ -163,13 +129,7 @@ def test_no_lab_of_this_machine_is_seen() -> None:
 def test_arguments_are_judged_before_the_machine(more: list[str]) -> None:
     """Catches: "install qemu" for a number of nodes that no machine could have."""
     code = "import lab.host as h; h._SEARCH = ''; import lab.cli as c; c.main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "up", "--nodes", "0", *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-    )
+    done = python("-c", code, "up", "--nodes", "0", *more, cwd=CHECKOUT)
     assert (done.returncode, done.stdout) == (2, "")
     assert "compute nodes" in done.stderr
 

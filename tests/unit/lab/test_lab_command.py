@@ -1,26 +1,22 @@
 """The command ``python -m lab``: bad input ends in one line and status 2, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from lab.image import Image
 from lab.paths import CHECKOUT, LabPaths
 from lab.remote import common_options, ssh_argv, tail
+from tests.kit.cases import cases
+from tests.kit.run import python, ran
 
 
 def lab(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command with folders of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "lab", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
+    return python(
+        "-m",
+        "lab",
+        *arguments,
         cwd=CHECKOUT,
         env={
             **os.environ,
@@ -33,21 +29,19 @@ def lab(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["ssh", "n1", "true"], "not up"),
-        (["save", "clean"], "not up"),
-        (["fault", "loss", "n1", "rail0", "--percent", "2"], "not up"),
-        (["up", "--name", "../etc"], "no name for a lab"),
-        (["up", "--nodes", "0"], "1 to 8 compute nodes"),
-        (["up", "--site", "mine"], "there is no site 'mine'; use one of own, foreign, fabric"),
-        (["image", "--site", "mine"], "there is no site 'mine'"),
-        (["up", "--site", "foreign", "--nodes", "3"], "the foreign site has 2 compute nodes"),
-        (["up", "--site", "fabric", "--nodes", "3"], "the fabric site has 2 compute nodes"),
-        (["acceptance", "--site", "foreign"], "site 'foreign' is not for the playbooks"),
-        (["console", "../../etc/passwd"], "no console"),
-    ],
+@cases(
+    "arguments, said",
+    (["ssh", "n1", "true"], "not up"),
+    (["save", "clean"], "not up"),
+    (["fault", "loss", "n1", "rail0", "--percent", "2"], "not up"),
+    (["up", "--name", "../etc"], "no name for a lab"),
+    (["up", "--nodes", "0"], "1 to 8 compute nodes"),
+    (["up", "--site", "mine"], "there is no site 'mine'; use one of own, foreign, fabric"),
+    (["image", "--site", "mine"], "there is no site 'mine'"),
+    (["up", "--site", "foreign", "--nodes", "3"], "the foreign site has 2 compute nodes"),
+    (["up", "--site", "fabric", "--nodes", "3"], "the fabric site has 2 compute nodes"),
+    (["acceptance", "--site", "foreign"], "site 'foreign' is not for the playbooks"),
+    (["console", "../../etc/passwd"], "no console"),
 )
 def test_bad_input_is_one_line_and_status_2(short_path: Path, arguments: list[str], said: str) -> None:
     """Catches tracebacks, a status that a script takes for success, and a file name from outside."""
@@ -67,11 +61,10 @@ def test_status_and_down_without_a_lab_succeed(short_path: Path) -> None:
 
 def test_missing_qemu_is_said_with_its_package(short_path: Path) -> None:
     """Catches a failure deep inside the start, after folders and disks were made."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import lab.host as h; h._SEARCH = ''; import lab.cli as c; c.main()", "up"],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = python(
+        "-c",
+        "import lab.host as h; h._SEARCH = ''; import lab.cli as c; c.main()",
+        "up",
         cwd=CHECKOUT,
         env={**os.environ, "XDG_RUNTIME_DIR": str(short_path), "XDG_STATE_HOME": str(short_path / "s")},
     )
@@ -84,9 +77,7 @@ def test_words_of_a_command_reach_the_guest_as_they_are() -> None:
     """Catches a second reading by the guest's shell: blanks and '$' in an argument would be taken apart."""
     paths = LabPaths("x", Path("/r"), Path("/d"))
     argv = ssh_argv(paths, Image(Path("/i")), 2222, ["echo", "a b", "$HOME", "'"])
-    assert subprocess.run(
-        ["sh", "-c", f"printf '%s|' {argv[-1]}"], capture_output=True, text=True, check=True
-    ).stdout == ("echo|a b|$HOME|'|")
+    assert ran("sh", "-c", f"printf '%s|' {argv[-1]}", check=True).stdout == ("echo|a b|$HOME|'|")
 
 
 def test_host_keys_are_checked_strictly() -> None:

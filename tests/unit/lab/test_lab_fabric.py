@@ -1,12 +1,9 @@
 """The lab of leaves and spines: its cables, its addresses, its inventory, and where its faults land."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -24,6 +21,8 @@ from lab.processes import Process
 from lab.sites import topology_of
 from lab.state import Guest, State
 from lab.topology import Topology
+from tests.kit.cases import cases
+from tests.kit.run import python
 
 FOLDER = CHECKOUT / "inventories" / "lab_fabric"
 
@@ -36,11 +35,10 @@ def fabric() -> FabricTopology:
 
 def inventory(short_path: Any, *, site: str = "lab_fabric") -> subprocess.CompletedProcess[str]:
     """Run an inventory script without site packages."""
-    return subprocess.run(
-        [sys.executable, "-S", str(CHECKOUT / "inventories" / site / "hosts.py"), "--list"],
-        capture_output=True,
-        text=True,
-        check=False,
+    return python(
+        "-S",
+        CHECKOUT / "inventories" / site / "hosts.py",
+        "--list",
         env={
             **os.environ,
             "XDG_RUNTIME_DIR": str(short_path),
@@ -198,13 +196,11 @@ def test_a_fault_of_an_uplink_lands_on_its_switch_and_port(lab: Any) -> None:
     assert set(lab.state.faults) == {"leaf1 swp4", "spine0 swp1", "n2 rail1"}
 
 
-@pytest.mark.parametrize(
-    ("machine", "port", "said"),
-    [
-        ("leaf0", "swp1", "is no port between switches; use one of swp3, swp4"),
-        ("spine0", "rail0", "use one of swp1, swp2"),
-        ("leaf7", "swp1", "the lab has no machine"),
-    ],
+@cases(
+    "machine, port, said",
+    ("leaf0", "swp1", "is no port between switches; use one of swp3, swp4"),
+    ("spine0", "rail0", "use one of swp1, swp2"),
+    ("leaf7", "swp1", "the lab has no machine"),
 )
 def test_what_is_no_port_is_refused(lab: Any, machine: str, port: str, said: str) -> None:
     """Catches: a fault on a host's port by the leaf's name, told as one of an uplink."""

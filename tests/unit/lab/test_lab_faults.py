@@ -1,7 +1,5 @@
 """Planted faults: one on the wrong port, or that does nothing, lets a lab test pass for no reason."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
@@ -12,6 +10,9 @@ import pytest
 
 from lab import faults
 from lab.errors import LabError
+from tests.kit.cases import cases
+from tests.kit.files import script
+from tests.kit.run import ran
 
 
 def test_the_commands_of_every_fault() -> None:
@@ -26,7 +27,8 @@ def test_the_commands_of_every_fault() -> None:
 def leaf(tmp_path: Path) -> Callable[..., list[str]]:
     """Run a leaf's command against a ``tc`` that keeps one root qdisc per port; returns what it was asked."""
     tool = tmp_path / "tc"
-    tool.write_text(
+    script(
+        tool,
         "#!/bin/sh\n"
         f"cd {tmp_path}\n"
         'echo "$*" >>asked\n'
@@ -35,19 +37,12 @@ def leaf(tmp_path: Path) -> Callable[..., list[str]]:
         'del) rm "port.$4" ;;\n'
         'replace) [ ! -e "port.$4" ] || { echo "Error: Invalid qdisc name." >&2; exit 2; }\n'
         '  echo "qdisc $8 $7 root" >"port.$4" ;;\n'
-        "esac\n"
+        "esac\n",
     )
-    tool.chmod(0o755)
 
     def run(argv: list[str]) -> list[str]:
         (tmp_path / "asked").write_text("")
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-        )
+        done = ran(*argv, check=True, env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
         changes = [line for line in (tmp_path / "asked").read_text().splitlines() if " show " not in line]
         return changes + done.stdout.split()
 
@@ -102,8 +97,7 @@ def switch(tmp_path: Path) -> Callable[..., tuple[int, list[str], str]]:
     for name in ("tc", "ip", "systemctl", "roce-leaf"):
         tool = tmp_path / name
         reply = '[ "$1" != apply ] || echo \'{"changed": true}\'\n' if name == "roce-leaf" else answers
-        tool.write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/asked\n{reply}')
-        tool.chmod(0o755)
+        script(tool, f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/asked\n{reply}')
 
     def run(argv: list[str], *, configured: bool = True) -> tuple[int, list[str], str]:
         (tmp_path / "asked").write_text("")
@@ -147,13 +141,11 @@ def test_a_wrong_map_keeps_the_dscp_and_changes_the_class(
     )
 
 
-@pytest.mark.parametrize(
-    ("fault", "change"),
-    [
-        (faults.rewrite_dscp(0), "set 0x00 retain 0xfc"),
-        (faults.rewrite_dscp(10), "set 0x28 retain 0xfc"),
-        (faults.bleach_ecn(), "set 0x00 retain 0x03"),
-    ],
+@cases(
+    "fault, change",
+    (faults.rewrite_dscp(0), "set 0x00 retain 0xfc"),
+    (faults.rewrite_dscp(10), "set 0x28 retain 0xfc"),
+    (faults.bleach_ecn(), "set 0x00 retain 0x03"),
 )
 def test_what_leaves_a_port_is_changed_and_nothing_that_it_reads_back(
     switch: Callable[..., tuple[int, list[str], str]], fault: faults.SettingFault, change: str
@@ -178,11 +170,11 @@ def test_a_dscp_that_is_none_is_refused(dscp: int) -> None:
 def test_clearing_takes_the_rewriting_from_its_port_alone(tmp_path: Path) -> None:
     """Catches a clear after which a port still rewrites, and every later test finds it."""
     tool = tmp_path / "tc"
-    tool.write_text(
+    script(
+        tool,
         f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\n'
-        'case "$*" in "filter show dev swp2 egress") echo "filter protocol ip pref 64023 flower ";; esac\n'
+        'case "$*" in "filter show dev swp2 egress") echo "filter protocol ip pref 64023 flower ";; esac\n',
     )
-    tool.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     argv = faults.clear_argv(["swp1", "swp2"])
     done = subprocess.run(argv, capture_output=True, text=True, check=True, env={"PATH": path})

@@ -1,7 +1,5 @@
 """The image recipe and the boot files: an image that should have been rebuilt tests yesterday's system."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess
@@ -14,23 +12,23 @@ import pytest
 from lab import bootfiles, host, image
 from lab.errors import LabError
 from lab.image import Recipe, read_recipe
+from tests.kit.cases import cases
+from tests.kit.run import ran
 
 RECIPE = Recipe("trixie", ("a", "b"), (("etc/x", 0o644, b"x"),), (("10.sh", "true"),), boot="init")
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        lambda r: replace(r, suite="forky"),
-        lambda r: replace(r, packages=("a", "b", "c")),
-        lambda r: replace(r, files=(("etc/x", 0o644, b"y"),)),
-        lambda r: replace(r, files=(("etc/x", 0o755, b"x"),)),
-        lambda r: replace(r, files=(("etc/y", 0o644, b"x"),)),
-        lambda r: replace(r, hooks=(("10.sh", "false"),)),
-        lambda r: replace(r, hooks=(("20.sh", "true"),)),
-        lambda r: replace(r, version=r.version + 1),
-        lambda r: replace(r, boot="other"),
-    ],
+    lambda r: replace(r, suite="forky"),
+    lambda r: replace(r, packages=("a", "b", "c")),
+    lambda r: replace(r, files=(("etc/x", 0o644, b"y"),)),
+    lambda r: replace(r, files=(("etc/x", 0o755, b"x"),)),
+    lambda r: replace(r, files=(("etc/y", 0o644, b"x"),)),
+    lambda r: replace(r, hooks=(("10.sh", "false"),)),
+    lambda r: replace(r, hooks=(("20.sh", "true"),)),
+    lambda r: replace(r, version=r.version + 1),
+    lambda r: replace(r, boot="other"),
 )
 def test_every_input_changes_the_hash(change: Callable[[Recipe], Recipe]) -> None:
     """Catches an input left out of the hash: a changed hook or package would use the old image."""
@@ -90,9 +88,7 @@ def test_the_archive_is_one_that_cpio_reads(tmp_path: Path) -> None:
         subprocess.run(["cpio", "-t"], input=data, capture_output=True, check=True).stdout.decode().split()
     )
     assert listed == ["dev", "dev/console", "init", "bin", "bin/odd"]
-    subprocess.run(
-        ["cpio", "-id", "init", "bin/odd"], input=data, cwd=tmp_path, capture_output=True, check=True
-    )
+    ran("cpio", "-id", "init", "bin/odd", input=data, cwd=tmp_path, check=True)
     assert (tmp_path / "bin" / "odd").read_bytes() == b"12345"
     assert (tmp_path / "init").stat().st_mode & 0o777 == 0o755
 
@@ -136,12 +132,10 @@ def test_no_disk_space_is_said_before_anything_is_built(
     assert [p.name for p in (tmp_path / "cache" / "shakedown" / "images").iterdir() if p.is_dir()] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        "W: Failed to fetch http://mirror/debian/dists/trixie/InRelease  Could not resolve 'mirror'",
-        "Err:1 http://mirror/debian trixie InRelease  Could not connect to mirror:80 (10.0.0.1).",
-    ],
+    "W: Failed to fetch http://mirror/debian/dists/trixie/InRelease  Could not resolve 'mirror'",
+    "Err:1 http://mirror/debian trixie InRelease  Could not connect to mirror:80 (10.0.0.1).",
 )
 def test_an_unreachable_registry_is_named_as_such(line: str) -> None:
     """Catches 'mmdebstrap failed with status 100', which tells the reader nothing to mend."""

@@ -1,7 +1,5 @@
 """Planting: the right port of the right machine gets the fault, and clearing brings everything back."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -14,6 +12,7 @@ import pytest
 from lab import faults, node_faults, planting
 from lab.errors import LabError
 from lab.topology import Topology
+from tests.kit.cases import cases
 
 
 class Lab:
@@ -86,14 +85,12 @@ def test_a_cable_cannot_change_places_with_itself(lab: Any) -> None:
     assert lab.asked == []
 
 
-@pytest.mark.parametrize(
-    ("plant", "key", "undo"),
-    [
-        (lambda lab: node_faults.stage_readonly(lab, "n2"), "n2 stage", "rw"),
-        (lambda lab: node_faults.duplicate_address(lab, "n2", "rail1"), "n2 rail1", "br-rail1"),
-        (lambda lab: node_faults.clock(lab, "n2", -90), "n2 clock", "n2"),
-        (lambda lab: node_faults.small_rx_ring(lab, "n2", "rail1", 16), "n2 rail1", "256"),
-    ],
+@cases(
+    "plant, key, undo",
+    (lambda lab: node_faults.stage_readonly(lab, "n2"), "n2 stage", "rw"),
+    (lambda lab: node_faults.duplicate_address(lab, "n2", "rail1"), "n2 rail1", "br-rail1"),
+    (lambda lab: node_faults.clock(lab, "n2", -90), "n2 clock", "n2"),
+    (lambda lab: node_faults.small_rx_ring(lab, "n2", "rail1", 16), "n2 rail1", "256"),
 )
 def test_faults_of_a_node_are_remembered_and_undone(lab, monkeypatch, plant, key, undo):
     """Catches: a clear that leaves a node's clock, stage or address as the fault made it."""
@@ -146,14 +143,12 @@ def test_pause_frames_leave_by_the_port_of_the_node_and_reach_it(lab, monkeypatc
     assert lab.state.faults == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     "plant",
-    [
-        lambda lab: planting.flap(lab, "n1", "rail0", 0.0),
-        lambda lab: planting.flap(lab, "n1", "rail0", 3600.0),
-        lambda lab: node_faults.small_rx_ring(lab, "n1", "rail0", 7),
-        lambda lab: node_faults.pause_frames(lab, "n1", "rail0", 0),
-    ],
+    lambda lab: planting.flap(lab, "n1", "rail0", 0.0),
+    lambda lab: planting.flap(lab, "n1", "rail0", 3600.0),
+    lambda lab: node_faults.small_rx_ring(lab, "n1", "rail0", 7),
+    lambda lab: node_faults.pause_frames(lab, "n1", "rail0", 0),
 )
 def test_what_is_no_fault_of_a_nic_is_refused(lab, plant):
     """Catches: a test that plants nothing and passes."""

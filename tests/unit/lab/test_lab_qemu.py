@@ -1,7 +1,5 @@
 """QEMU's command line: a cable plugged into the wrong socket joins the wrong machines without any error."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

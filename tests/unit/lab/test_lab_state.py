@@ -1,7 +1,5 @@
 """State and processes: a recycled process id must never be ended, a half-written state never be read."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,8 +1,5 @@
 """The lab of namespaces, without making any: who gets which GPU, the cables, the way in, the words."""
 
-from __future__ import annotations
-
-import json
 import os
 import subprocess
 import sys
@@ -15,18 +12,18 @@ from lab.errors import LabError
 from lab.paths import LabPaths
 from lab.spaces import cluster, faults, inventory, layer, mps, state, wiring
 from lab.topology import Topology
+from tests.kit.cases import cases
+from tests.kit.files import edited
 
 SSH = Path(wiring.__file__).with_name("ssh")
 
 
-@pytest.mark.parametrize(
-    ("asked", "nodes", "minors", "shares"),
-    [
-        ("1", 2, [0, 1], [[0], [1]]),
-        ("1,0", 2, [0], [[0], []]),
-        ("0", 3, [], [[], [], []]),
-        ("2,1", 2, [0, 2, 3], [[0, 2], [3]]),
-    ],
+@cases(
+    "asked, nodes, minors, shares",
+    ("1", 2, [0, 1], [[0], [1]]),
+    ("1,0", 2, [0], [[0], []]),
+    ("0", 3, [], [[], [], []]),
+    ("2,1", 2, [0, 2, 3], [[0, 2], [3]]),
 )
 def test_no_gpu_has_two_nodes(asked, nodes, minors, shares):
     """Catches: a GPU given to two nodes, or one that the host does not have."""
@@ -135,7 +132,7 @@ def test_every_cable_joins_the_leaf_and_its_node():
 @pytest.fixture
 def way_in(tmp_path):
     """The way into a lab whose only machine is this very process, with nsenter replaced by echo."""
-    here = processes.Process(os.getpid(), processes._stat(os.getpid(), Path("/proc"))[1])
+    here = processes.Process(os.getpid(), processes.stat_of(os.getpid())[1])
     current = state.State("t", {"n1": []}, {"n1": []}, spaces={"n1": here}, ready=True)
     current.save(tmp_path / "spaces.json")
     (tmp_path / "nsenter").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -161,14 +158,12 @@ def test_ansibles_own_command_line_is_understood(way_in):
     assert way_in("-S", "none", "-l", "root", "n1", "rsync", "--server").stdout.endswith("; rsync --server\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "file", "says"),
-    [
-        (("n9", "true"), "spaces.json", "no such machine"),
-        (("n1", "true"), "none.json", "no such machine"),
-        ((), "spaces.json", "usage"),
-        (("-%", "n1"), "spaces.json", "option"),
-    ],
+@cases(
+    "words, file, says",
+    (("n9", "true"), "spaces.json", "no such machine"),
+    (("n1", "true"), "none.json", "no such machine"),
+    ((), "spaces.json", "usage"),
+    (("-%", "n1"), "spaces.json", "option"),
 )
 def test_a_machine_that_is_not_there_is_sshs_own_error(way_in, words, file, says):
     """Catches: a command run on the host in the name of a machine that has ended."""
@@ -178,9 +173,8 @@ def test_a_machine_that_is_not_there_is_sshs_own_error(way_in, words, file, says
 
 def test_a_number_that_another_process_got_is_not_entered(way_in, tmp_path):
     """Catches: a process of the host entered because it got a dead machine's number."""
-    document = json.loads((tmp_path / "spaces.json").read_text())
-    document["spaces"]["n1"]["started"] += 1
-    (tmp_path / "spaces.json").write_text(json.dumps(document))
+    with edited(tmp_path / "spaces.json") as document:
+        document["spaces"]["n1"]["started"] += 1
     done = way_in("n1", "true")
     assert done.returncode == 255 and "n1 is off" in done.stderr
 

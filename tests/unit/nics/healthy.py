@@ -1,6 +1,6 @@
 """Counters of a healthy NIC before and after a test, under all the names that its driver has.
 
-Made, not recorded: the names are the kernel's (nics/families.py), the values drawn. Bits that FEC
+Made, not recorded: the names are the kernel's (nics/counter_sets.yml), the values drawn. Bits that FEC
 corrects are drawn between 10^-12 and 10^-5 of the line's; marks, CNPs and
 short pauses are those of a loaded network.
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 
-from shakedown.nics.families import BITS, BY_NAME, ETHTOOL, RDMA
+from shakedown.nics.counter_sets import BITS, ETHTOOL, RDMA
+from shakedown.nics.families import BY_NAME
 
 Reading = dict[str, int]
 PRIORITY = 3

@@ -1,10 +1,9 @@
 """Faults that hide in how a NIC was read: cleared, frozen or timeless counters, a class wrong at one end."""
 
-from __future__ import annotations
-
 import pytest
 
-from shakedown.nics.families import BY_NAME, unwrapped
+from shakedown.nics.counter_sets import unwrapped
+from shakedown.nics.families import BY_NAME
 from shakedown.records.base import Outcome
 from tests.unit.nics.test_nic_profiles import MARKS, SECONDS, SITES, cells, plant
 

@@ -1,13 +1,12 @@
 """How full a NIC's line was over a job, from the counters of its port."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.collect.counters import nic_readings
 from shakedown.intent.site import NicSpec
 from shakedown.nics.rates import RECEIVED, SENT, rates
 from shakedown.run.nic_counters import About, NodeCounters
+from tests.kit.cases import cases
 
 # ib_read_bw as published: 390.89 Gb/s of payload for 2 min at 400G, in packets of 4096 bytes.
 SECONDS, PAYLOAD = 120, 4096
@@ -26,9 +25,10 @@ def around(octets: str, frames: str) -> tuple[dict[str, int], dict[str, int]]:
     return before, after
 
 
-@pytest.mark.parametrize(
-    ("octets", "frames"),
-    [("ethtool.{}_bytes_phy", "ethtool.{}_packets_phy"), ("ethtool.{}_bytes", "ethtool.{}_good_frames")],
+@cases(
+    "octets, frames",
+    ("ethtool.{}_bytes_phy", "ethtool.{}_packets_phy"),
+    ("ethtool.{}_bytes", "ethtool.{}_good_frames"),
     ids=["mlx5", "bnxt"],
 )
 def test_the_published_read_fills_the_line(octets, frames):

@@ -1,7 +1,5 @@
 """Intel's ice and irdma: what an E810 counts is judged, and what it does not count is said."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.collect.counters import nic_readings
@@ -12,6 +10,7 @@ from shakedown.nics.witnesses import seen, unseen
 from shakedown.onnode.counters import read_devices
 from shakedown.records.base import Outcome
 from shakedown.run.nic_counters import About, NodeCounters
+from tests.kit.cases import cases
 from tests.machines.recorded import put
 from tests.unit.nics.test_nic_profiles import cells, plan_of, planned, plant, site
 
@@ -23,14 +22,12 @@ def test_a_healthy_e810_passes(tmp_path):
     assert len({item.metric for item in items}) >= 20
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        "ethtool.rx_crc_errors.nic",
-        "ethtool.rx_dropped.nic",
-        "rdma.cnpIgnored",
-        "ethtool.mac_remote_faults.nic",
-    ],
+    "ethtool.rx_crc_errors.nic",
+    "ethtool.rx_dropped.nic",
+    "rdma.cnpIgnored",
+    "ethtool.mac_remote_faults.nic",
 )
 def test_what_an_e810_counts_fails(name, tmp_path):
     """Catches: a counter of ice or irdma that is read and judged by nothing."""
@@ -75,17 +72,15 @@ def test_notices_of_congestion_are_no_errors_by_any_drivers_spelling():
     assert counts_errors("rdma.cnpIgnored") and counts_errors("ethtool.rx_crc_errors.nic")
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("ethtool.rx_crc_errors.nic", "received frames with bit errors"),
-        ("ethtool.mac_remote_faults.nic", "mac remote faults"),
-        ("pause.prio3_rx_ppm", "its switch held it back in priority 3 (slow is what it sends to"),
-        ("pause.prio5_tx_ppm", "it held its switch back in priority 5"),
-        ("class.prio3_tx_missed_ppm", "sent RoCE bytes outside priority 3"),
-        ("class.prio3_missed_ppm", "received RoCE bytes outside priority 3"),
-        ("phy.pre_fec_ber_e12", "bit errors before FEC"),
-    ],
+@cases(
+    "name, says",
+    ("ethtool.rx_crc_errors.nic", "received frames with bit errors"),
+    ("ethtool.mac_remote_faults.nic", "mac remote faults"),
+    ("pause.prio3_rx_ppm", "its switch held it back in priority 3 (slow is what it sends to"),
+    ("pause.prio5_tx_ppm", "it held its switch back in priority 5"),
+    ("class.prio3_tx_missed_ppm", "sent RoCE bytes outside priority 3"),
+    ("class.prio3_missed_ppm", "received RoCE bytes outside priority 3"),
+    ("phy.pre_fec_ber_e12", "bit errors before FEC"),
 )
 def test_a_sentence_says_what_was_counted_and_who_is_slow(name, says):
     """Catches: a NIC that is only held back named as the slow one; "counted 3 nic"."""

@@ -1,7 +1,5 @@
 """What NICs count is judged at every site by their driver: from readings of a job to a verdict."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, read_site, site_of
+from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.collect.counters import counted, nic_readings, read_nodes
 from shakedown.judge.verdict import judge
 from shakedown.nics.families import BY_NAME
@@ -22,9 +20,10 @@ from shakedown.records.results import JobRecord
 from shakedown.references.files import load_profile
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.run.nic_counters import About, NodeCounters
+from tests.kit.cases import cases
+from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.nics.healthy import healthy
 from tests.unit.nics.healthy import names as names_of
-from tests.unit.plan.test_planner import WHERE, document
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 SITES = ("mlx5", "bnxt")
@@ -36,7 +35,7 @@ def site(family, speed_gbps=None, **acceptance):
     """A site of three nodes with NICs of that family, held to what physics says."""
     speed_gbps = speed_gbps or SPEED.get(family, 0) // 1000
     inventory = document(3)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": speed_gbps}
         host["acceptance"] |= {"mpi": {}, **acceptance}
         for number, nic in enumerate(host["fabric_nics"]):
@@ -52,7 +51,7 @@ def planned(family):
 
 def plan_of(of, folder=Path()):
     """Plan and jobs of a site."""
-    return make_plan(of, catalogue_of_site(of, folder), run="r1", created="2026-11-20T08:00:00Z")
+    return plan_site(of, catalogue_of_site(of, folder))
 
 
 @functools.cache
@@ -235,7 +234,7 @@ def test_every_known_signature_has_its_row_and_every_zero_its_witness():
 def test_a_witness_that_is_no_counter_is_a_cell_that_is_required(family):
     """Catches: a fault said to be seen by a check or a setting that no plan has, or that is only shown."""
     inventory = copy.deepcopy(document(3))
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": SPEED[family] // 1000}
         host["gpus"] = [{"index": 0}, {"index": 1}]
         host["acceptance"] = {
@@ -307,16 +306,14 @@ def test_an_rdma_device_that_was_made_anew_is_told(tmp_path):
     assert "restarted" in verdict.cells[0].reason
 
 
-@pytest.mark.parametrize(
-    ("family", "name", "lost"),
-    [
-        ("mlx5", "ethtool.rx_packets_phy", "rdma.out_of_sequence"),
-        ("mlx5", "ethtool.tx_bytes_phy", "rdma.out_of_sequence"),
-        ("bnxt", "ethtool.rx_good_frames", "rdma.to_retransmits"),
-        ("bnxt", "ethtool.tx_good_frames", "rdma.to_retransmits"),
-        ("bnxt", "rdma.rx_bytes", "rdma.to_retransmits"),
-        ("bnxt", "rdma.tx_pkts", "rdma.to_retransmits"),
-    ],
+@cases(
+    "family, name, lost",
+    ("mlx5", "ethtool.rx_packets_phy", "rdma.out_of_sequence"),
+    ("mlx5", "ethtool.tx_bytes_phy", "rdma.out_of_sequence"),
+    ("bnxt", "ethtool.rx_good_frames", "rdma.to_retransmits"),
+    ("bnxt", "ethtool.tx_good_frames", "rdma.to_retransmits"),
+    ("bnxt", "rdma.rx_bytes", "rdma.to_retransmits"),
+    ("bnxt", "rdma.tx_pkts", "rdma.to_retransmits"),
 )
 def test_a_port_that_was_cleared_proves_nothing(family, name, lost, tmp_path):
     """Catches: a reset of the firmware in mid-test, after which errors that were zero are zero again."""
@@ -330,16 +327,14 @@ def test_a_port_that_was_cleared_proves_nothing(family, name, lost, tmp_path):
     assert any(f"counter.{lost}/" in cell for cell in reset), reset
 
 
-@pytest.mark.parametrize(
-    ("family", "counter", "cell"),
-    [
-        ("mlx5", "corrected_bits", "phy.pre_fec_ber_e12"),
-        ("bnxt", "corrected_bits", "phy.pre_fec_ber_e12"),
-        ("mlx5", "symbol_err", "phy.symbol_errors_e15"),
-        ("bnxt", "pfc_pri3_rx_duration_us", "pause.prio3_rx_ppm"),
-        ("mlx5", "tx_prio3_pause_duration", "pause.prio3_tx_ppm"),
-        ("bnxt", "dom.alarms", "module.alarms"),
-    ],
+@cases(
+    "family, counter, cell",
+    ("mlx5", "corrected_bits", "phy.pre_fec_ber_e12"),
+    ("bnxt", "corrected_bits", "phy.pre_fec_ber_e12"),
+    ("mlx5", "symbol_err", "phy.symbol_errors_e15"),
+    ("bnxt", "pfc_pri3_rx_duration_us", "pause.prio3_rx_ppm"),
+    ("mlx5", "tx_prio3_pause_duration", "pause.prio3_tx_ppm"),
+    ("bnxt", "dom.alarms", "module.alarms"),
 )
 @pytest.mark.parametrize("flaw", ["back", "gone", "new"])
 def test_what_cannot_be_worked_out_is_not_as_if_never_counted(family, counter, cell, flaw, tmp_path):
@@ -398,16 +393,14 @@ def test_a_module_whose_reader_stopped_is_no_quiet_module(tmp_path):
     assert verdict.outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize(
-    ("family", "lost"),
-    [
-        ("mlx5", ["rdma.packet_seq_err"]),
-        ("mlx5", ["ethtool.rx_crc_errors_phy", "ethtool.rx_jabbers_phy"]),
-        ("mlx5", "ethtool."),
-        ("mlx5", "rdma."),
-        ("bnxt", ["rdma.to_retransmits"]),
-        ("bnxt", "ethtool."),
-    ],
+@cases(
+    "family, lost",
+    ("mlx5", ["rdma.packet_seq_err"]),
+    ("mlx5", ["ethtool.rx_crc_errors_phy", "ethtool.rx_jabbers_phy"]),
+    ("mlx5", "ethtool."),
+    ("mlx5", "rdma."),
+    ("bnxt", ["rdma.to_retransmits"]),
+    ("bnxt", "ethtool."),
 )
 def test_a_reading_cut_in_the_middle_is_inconclusive(family, lost, tmp_path):
     """Catches: counters that a driver always reports gone from a reading, and the NIC passed."""
@@ -506,12 +499,10 @@ def test_a_fabric_that_reorders_is_not_blamed_for_it(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "metric"),
-    [
-        ("tolly_xe9680_z9664f", "counter.rdma.packet_seq_err"),
-        ("pt_r7615_bcm57508", "counter.rdma.to_retransmits"),
-    ],
+@cases(
+    "name, metric",
+    ("tolly_xe9680_z9664f", "counter.rdma.packet_seq_err"),
+    ("pt_r7615_bcm57508", "counter.rdma.to_retransmits"),
 )
 def test_every_published_system_is_judged_by_its_nics(name, metric):
     """Catches: a shipped inventory without any limit for its NICs' counters, at the fabric or above it."""

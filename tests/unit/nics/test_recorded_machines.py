@@ -1,15 +1,14 @@
 """Recorded machines through the real probes: which NIC is whose, what is of the fabric, what is counted."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from shakedown.benchmarks.gpudirect.job import gpus_of_nics
-from shakedown.discover.answers import Answers, NodeAnswer
+from shakedown.discover.ask import Answers, NodeAnswer
 from shakedown.discover.nics import Role, judge_nics
-from shakedown.nics.families import family_of, lacking
+from shakedown.nics.counter_sets import lacking
+from shakedown.nics.families import family_of
 from shakedown.onnode import discover_probe, topology_probe
 from shakedown.onnode.counters import read_devices
 from shakedown.topology.host_map import acs_bridges, distance, pairs, parse_topology, problems

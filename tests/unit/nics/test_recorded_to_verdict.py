@@ -1,7 +1,5 @@
 """Recorded machines from the node's own reader to the verdict: every fabric NIC of each stack, and faults."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
@@ -17,10 +15,10 @@ from shakedown.onnode import counters as modules
 from shakedown.plan.jobs import counter_tests
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.results import JobRecord
+from tests.kit.site import WHERE, document, hosts
 from tests.machines.recorded import CASES, Machine, put
 from tests.unit.nics.healthy import healthy
 from tests.unit.nics.test_nic_profiles import plan_of
-from tests.unit.plan.test_planner import WHERE, document
 
 FAMILY = {"mlx5_core": "mlx5", "bnxt_en": "bnxt"}
 LOST = {"mlx5": "rdma.packet_seq_err", "bnxt": "rdma.to_retransmits"}
@@ -35,7 +33,7 @@ def planned(name, stack):
     nics = Machine(name, stack).fabric
     rails = [{"name": f"rail{n}", "subnet": f"10.10.{n}.0/24"} for n in range(len(nics))]
     one = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9, "rails_at_once": ["one"]}
-    for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+    for number, host in enumerate(hosts(inventory), start=1):
         host["fabric"] |= {"system": "acme", "profile": "physical", "rails": rails}
         host["fabric"]["link_speed_gbps"] = nics[0]["gbps"]
         host["acceptance"] = {"perftest": [one]}

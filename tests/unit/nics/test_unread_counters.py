@@ -1,10 +1,9 @@
 """Counters that could not be read at both readings are undecided; what a NIC has not is not missed."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.records.base import Outcome
+from tests.kit.cases import cases
 from tests.unit.nics.test_nic_profiles import cells
 
 WORDS = "ethtool -I --show-fec eth1: Input/output error"
@@ -26,16 +25,14 @@ def undecided(verdict):
     return {c.cell.split("/")[2]: c.reason for c in verdict.cells if c.outcome is Outcome.INCONCLUSIVE}
 
 
-@pytest.mark.parametrize(
-    ("family", "source", "lost"),
-    [
-        ("mlx5", "fec.", {"counter.fec.uncorrectable_blocks"}),
-        ("mlx5", "devlink.", {"counter.devlink.fw_errors", "counter.devlink.fw_fatal_errors"}),
-        ("bnxt", "devlink.", {"counter.devlink.fw_errors", "counter.devlink.hw_errors"}),
-        ("mlx5", "dom.", {"counter.module.alarms", "counter.module.warnings"}),
-        ("irdma", "dom.", {"counter.module.alarms", "counter.module.warnings"}),
-        ("mlx5", "netdev.carrier_down_count", {"counter.netdev.carrier_down_count"}),
-    ],
+@cases(
+    "family, source, lost",
+    ("mlx5", "fec.", {"counter.fec.uncorrectable_blocks"}),
+    ("mlx5", "devlink.", {"counter.devlink.fw_errors", "counter.devlink.fw_fatal_errors"}),
+    ("bnxt", "devlink.", {"counter.devlink.fw_errors", "counter.devlink.hw_errors"}),
+    ("mlx5", "dom.", {"counter.module.alarms", "counter.module.warnings"}),
+    ("irdma", "dom.", {"counter.module.alarms", "counter.module.warnings"}),
+    ("mlx5", "netdev.carrier_down_count", {"counter.netdev.carrier_down_count"}),
 )
 def test_a_source_that_failed_at_both_readings_is_undecided(family, source, lost, tmp_path):
     """Catches: FEC, firmware errors or the module of a NIC that nobody could read, passed as not reported."""

@@ -12,16 +12,10 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 ROLE = Path(__file__).resolve().parents[3] / "roles/roce_switch"
-PORTS = {
-    "linux": ["swp1", "swp2"],
-    "sonic": ["Ethernet0", "Ethernet4"],
-    "enterprise_sonic": ["Eth1/1", "Eth1/2"],
-    "cumulus": ["swp1", "swp2"],
-    "eos": ["Ethernet1/1", "Ethernet2/1"],
-    "nxos": ["Ethernet1/1", "Ethernet1/2"],
-    "os9": ["hundredGigE 1/1", "hundredGigE 1/2"],
-    "os10": ["ethernet1/1/1", "ethernet1/1/2"],
-}
+PORTS = {"linux": ["swp1", "swp2"], "sonic": ["Ethernet0", "Ethernet4"]}
+PORTS |= {"enterprise_sonic": ["Eth1/1", "Eth1/2"], "cumulus": ["swp1", "swp2"]}
+PORTS |= {"eos": ["Ethernet1/1", "Ethernet2/1"], "nxos": ["Ethernet1/1", "Ethernet1/2"]}
+PORTS |= {"os9": ["hundredGigE 1/1", "hundredGigE 1/2"], "os10": ["ethernet1/1/1", "ethernet1/1/2"]}
 
 
 # A SONiC platform: DellEMC-Z9664f-O64 of sonic-buildimage (buffers_defaults_t0.j2, pg_profile_lookup.ini).

@@ -1,7 +1,5 @@
 """From read-backs to the two ends of a cable."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -40,44 +38,22 @@ def read_back(nos):
 def settings(tmp_path, nos, found):
     """The settings file of a switch, loaded."""
     path = tmp_path / "leaf0.settings.json"
-    document = {
-        "schema": 1,
-        "switch": "leaf0",
-        "nos": nos,
-        "cabling": cabling(nos),
-        "differences": [],
-        "found": found,
-        "not_done": [],
-        "wanted": {},
-        "refusals": [],
-        "patchable": True,
-    }
+    document = {"schema": 1, "switch": "leaf0", "nos": nos, "cabling": cabling(nos), "differences": []}
+    document |= {"found": found, "not_done": [], "wanted": {}, "refusals": [], "patchable": True}
     path.write_text(json.dumps(document, default=list))
     return load_settings(path)
 
 
 def host(**found):
     """A host's report on one NIC."""
-    values = {
-        "mtu.host_bytes": 9000,
-        "pfc.priorities": [3],
-        "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
-        "link.speed_gbps": 400.0,
-        "link.fec": "rs",
-        **found,
-    }
+    values = {"mtu.host_bytes": 9000, "pfc.priorities": [3], "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0"}
+    values |= {"link.speed_gbps": 400.0, "link.fec": "rs", **found}
     entries = [
         {"key": key, "found": value, "wanted": value, "ok": True, "settable": True}
         for key, value in values.items()
     ]
-    document = {
-        "schema": 1,
-        "target": "fab0",
-        "driver": "mlx5_core",
-        "error": None,
-        "settings": entries,
-        "not_applicable": [],
-    }
+    document = {"schema": 1, "target": "fab0", "driver": "mlx5_core", "error": None, "settings": entries}
+    document |= {"not_applicable": []}
     return host_end(TargetReport.model_validate(document))
 
 
@@ -158,44 +134,8 @@ def test_neighbours_come_from_the_counter_reading(tmp_path):
     assert ends["leaf0", "swp1"].neighbours == ("n1/fab0",)
 
 
-EOS_LLDP = {
-    "lldpNeighbors": {
-        "Ethernet1/1": {
-            "lldpNeighborInfo": [
-                {
-                    "systemName": "n1.example.org",
-                    "chassisId": "001c.73a0.fc18",
-                    "neighborInterfaceInfo": {
-                        "interfaceId": '"0c42.a1b2.c3d4"',
-                        "interfaceId_v2": "0c42.a1b2.c3d4",
-                        "interfaceDescription": "fab0",
-                    },
-                }
-            ]
-        },
-        "Ethernet2/1": {"lldpNeighborInfo": []},
-    }
-}
-NXOS_LLDP = """Capability codes:
-  (R) Router, (B) Bridge, (S) Station, (O) Other
-Device ID            Local Intf      Hold-time  Capability  Port ID
-
-Chassis id: 001e.49f7.2c00
-Port id: 0c42.a1b2.c3d4
-Local Port id: Eth1/1
-Port Description: fab0
-System Name: n1
-System Description: Debian GNU/Linux 12: with a colon
-Time remaining: 114 seconds
-Management Address: not advertised
-
-Chassis id: 4321.4321.4321
-Port id: 1234.4444.3333
-Local Port id: Eth1/2
-Port Description: null
-System Name: null
-Total entries displayed: 2
-"""
+EOS_LLDP = json.loads((Path(__file__).parent / "printed/eos_lldp.json").read_text())
+NXOS_LLDP = (Path(__file__).parent / "printed/nxos_lldp.txt").read_text()
 
 
 def reading(nos, **outputs):
@@ -273,34 +213,7 @@ def test_nxos_neighbours_fewer_than_counted_are_refused():
         neighbours_of(reading("nxos", neighbours=lost))
 
 
-OS10_LLDP = """
-Remote Chassis ID Subtype: Mac address (4)
-Remote Chassis ID: c8:4b:d6:90:c7:27
-Remote Port Subtype: Mac address (3)
-Remote Port ID: c8:4b:d6:90:c7:27
-Remote Port Description: fab0
-Local Port ID: ethernet1/1/1
-Locally assigned remote Neighbor Index: 4064
-Remote TTL: 121
-Information valid for next 98 seconds
-Time since last information change of this neighbor: 3 weeks 4 days 21:30:16
-Remote System Name: n1
-Remote System Desc: Debian GNU/Linux 12: with a colon
-Remote Max Frame Size: 0
-MAC PHY Configuration:
-    Auto-neg supported: 0
----------------------------------------------------------------------------
-
-Remote Chassis ID Subtype: Mac address (4)
-Remote Chassis ID: c8:4b:d6:90:c8:0d
-Remote Port Subtype: Mac address (3)
-Remote Port ID: c8:4b:d6:90:c8:0d
-Remote Port Description: Not Advertised
-Local Port ID: ethernet1/1/2
-Remote TTL: 121
-Remote System Name: Not Advertised
----------------------------------------------------------------------------
-"""
+OS10_LLDP = (Path(__file__).parent / "printed/os10_lldp.txt").read_text()
 
 
 def test_os10_neighbours_are_read_from_its_lldp():
@@ -402,13 +315,8 @@ def test_a_switch_is_named_by_its_port_and_not_by_what_a_person_wrote_there(nos)
     """Catches an uplink that is never proven, or two swapped ones passed, for a description `to leaf0`."""
     port = PORTS[nos][0]
     ((name, remote),) = neighbours_of(reading(nos, neighbours=SPINES[nos]))[port]
-    ports = {
-        "os9": "hundredGigE 1/39",
-        "os10": "ethernet1/1/39",
-        "nxos": "Ethernet1/39",
-        "eos": "Ethernet39",
-        "cumulus": "swp39",
-    }
+    ports = {"os9": "hundredGigE 1/39", "os10": "ethernet1/1/39", "nxos": "Ethernet1/39", "eos": "Ethernet39"}
+    ports |= {"cumulus": "swp39"}
     assert (name, remote) == ("spine0", ports[nos])
 
 

@@ -1,7 +1,5 @@
 """Both ends of every cable against each other."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -15,13 +13,8 @@ CABLES = [
     SwitchCable(host="n1", netdev="fab0", switch="leaf0", port="swp1", rail="rail0"),
     SwitchCable(host="n2", netdev="fab0", switch="leaf0", port="swp2", rail="rail0"),
 ]
-ALIKE = {
-    "mtu_bytes": 9000,
-    "pfc_priorities": frozenset({3}),
-    "dscp_map": {26: 3, 48: 6},
-    "speed_gbps": 400.0,
-    "fec": "rs",
-}
+ALIKE = {"mtu_bytes": 9000, "pfc_priorities": frozenset({3}), "dscp_map": {26: 3, 48: 6}, "speed_gbps": 400.0}
+ALIKE |= {"fec": "rs"}
 
 
 def check(host=None, switch=None, **other):
@@ -136,12 +129,8 @@ def test_frames_that_are_repeated_are_no_second_machine():
 
 def test_all_cables_of_a_shared_name_fail_and_ports_are_in_their_order():
     """Catches: a cable of n1 that passes although either of two machines may be at it; swp10 before swp9."""
-    ports = {
-        ("n1", "fab0"): "swp9",
-        ("n1", "fab1"): "swp11",
-        ("n2", "fab0"): "swp10",
-        ("n2", "fab1"): "swp12",
-    }
+    ports = {("n1", "fab0"): "swp9", ("n1", "fab1"): "swp11", ("n2", "fab0"): "swp10"}
+    ports |= {("n2", "fab1"): "swp12"}
     cables = [SwitchCable(host=h, netdev=d, switch="leaf0", port=p, rail="r") for (h, d), p in ports.items()]
     heard = {"swp9": "n1/fab0", "swp10": "n1/fab0", "swp11": "n1/fab1", "swp12": "n2/fab1"}
     switches = {("leaf0", port): End(neighbours=(name,)) for port, name in heard.items()}

@@ -1,7 +1,5 @@
 """One intent on every switch system: what is rendered, what is refused, and what a comparison sees."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """Community SONiC: what is rendered for a platform, what a comparison sees, and which way brings it."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

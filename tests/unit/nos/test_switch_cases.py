@@ -3,8 +3,6 @@
 docs/reference/switch-cases.md says which test holds which case of which system.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 

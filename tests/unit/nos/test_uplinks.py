@@ -1,7 +1,5 @@
 """How a leaf's uplinks shared the mesh: idle ones, utilisation, imbalance, and who is named for it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from shakedown.judge.localise.suspects import idle_uplinks
 from shakedown.nos.readings import IDLE, IMBALANCE, RECEIVED, SENT, Carried, SwitchReading, readings, spread
 from shakedown.records.base import Stage
-from shakedown.records.results import CounterReading
+from tests.kit import records
 
 GB = 10**9
 
@@ -114,16 +112,13 @@ def test_a_spine_that_nobody_uses_is_one_cause_and_with_two_leaves_a_suspect(lea
     """Catches: a good leaf's uplink blamed because the other leaf's link to that spine is down."""
     ends = [(f"leaf{n}", f"up{spine}") for n in range(leaves) for spine in (0, 1)]
     lines = [
-        CounterReading(
-            run="r",
-            stage="fabric",
+        records.counter(
             test="switches",
             kind="switch_port",
             device=leaf,
             port=port,
             peer=f"spine{port[-1]}/swp{leaf[-1]}",
             counter=IDLE,
-            before=0,
             after=int(port == "up1"),
         )
         for leaf, port in ends

@@ -1,7 +1,5 @@
 """Reading NICs on a node: ethtool's answers from a played kernel, and the time that a reading takes."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json
@@ -15,6 +13,7 @@ from shakedown.onnode import counters, ethtool_stats
 from shakedown.onnode import counters as modules
 from shakedown.onnode.ethtool_stats import NoStatisticsError, fec_counters, statistics
 from shakedown.run.nic_counters import read_counters
+from tests.kit.cases import cases
 from tests.unit.nics.healthy import names
 
 
@@ -112,13 +111,9 @@ def host(root, nics=11):
         device = root / f"sys/class/infiniband/mlx5_{number}"
         netdev = f"eth{number}"
         interface = root / "sys/class/net" / netdev
-        files = {
-            device / "ports/1/gid_attrs/ndevs/0": netdev,
-            interface / "ifindex": number + 2,
-            interface / "speed": 400000,
-            interface / "carrier_down_count": 1,
-            interface / "carrier_up_count": 2,
-        }
+        files = {device / "ports/1/gid_attrs/ndevs/0": netdev, interface / "ifindex": number + 2}
+        files |= {interface / "speed": 400000, interface / "carrier_down_count": 1}
+        files |= {interface / "carrier_up_count": 2}
         files |= {device / f"ports/1/hw_counters/{n[5:]}": 1 for n in names("mlx5") if n.startswith("rdma.")}
         files |= {device / f"ports/1/counters/port_{n}": 1 for n in range(20)}
         files |= {interface / f"statistics/{n}": 1 for n in [f"rx_{i}" for i in range(24)]}
@@ -219,20 +214,18 @@ def test_every_source_that_fails_says_so(tmp_path, monkeypatch):
     }
 
 
-@pytest.mark.parametrize(
-    ("script", "has_devlink", "says"),
-    [
-        ("echo '{}'", True, None),
-        ("exit 0", True, None),
-        ("echo 'Object \"health\" not found' >&2; exit 254", True, None),
-        ("echo 'kernel answers: Operation not supported' >&2; exit 1", True, None),
-        ("echo 'Failed to connect to devlink Netlink' >&2; exit 1", False, None),
-        ("echo 'Failed to connect to devlink Netlink' >&2; exit 1", True, "Failed to connect"),
-        ("echo 'kernel answers: Connection timed out' >&2; exit 1", True, "Connection timed out"),
-        ("exit 3", True, "exit status 3"),
-        ("echo '{'", True, "no JSON"),
-        ("sleep 9", True, "no answer within"),
-    ],
+@cases(
+    "script, has_devlink, says",
+    ("echo '{}'", True, None),
+    ("exit 0", True, None),
+    ("echo 'Object \"health\" not found' >&2; exit 254", True, None),
+    ("echo 'kernel answers: Operation not supported' >&2; exit 1", True, None),
+    ("echo 'Failed to connect to devlink Netlink' >&2; exit 1", False, None),
+    ("echo 'Failed to connect to devlink Netlink' >&2; exit 1", True, "Failed to connect"),
+    ("echo 'kernel answers: Connection timed out' >&2; exit 1", True, "Connection timed out"),
+    ("exit 3", True, "exit status 3"),
+    ("echo '{'", True, "no JSON"),
+    ("sleep 9", True, "no answer within"),
 )
 def test_devlink_that_fails_is_no_devlink_without_reporters(script, has_devlink, says, tmp_path, monkeypatch):
     """Catches: firmware errors that nobody could ask for told as if no NIC counted them; old hosts blamed."""

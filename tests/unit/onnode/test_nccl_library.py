@@ -1,7 +1,5 @@
 """Nodes with different versions of NCCL are named before anything is measured."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -9,6 +7,7 @@ import subprocess
 import pytest
 
 from shakedown.onnode.gpus import differ, loaded_by, version
+from tests.kit.cases import cases
 
 
 def seen(node, said):
@@ -16,18 +15,16 @@ def seen(node, said):
     return {"node": node, "nccl": said and {"path": "/lib/libnccl.so.2", "version": said}}
 
 
-@pytest.mark.parametrize(
-    ("looks", "said"),
-    [
-        ([seen("n1", "2.28.9"), seen("n2", "2.28.9")], None),
-        ([seen("n1", "2.28.9"), seen("n2", None)], None),  # linked statically there: nobody knows
-        ([seen("n1", "2.28.9"), {"node": "n2"}], None),
-        ([seen("n1", "2.28.9"), seen("n2", "2.28.3")], "NCCL 2.28.9 on n1, NCCL 2.28.3 on n2: "),
-        (
-            [*(seen(f"n{i}", "2.28.9") for i in range(1, 6)), seen("n6", "2.28.3")],
-            "NCCL 2.28.3 on n6, NCCL 2.28.9 on n1, n2, n3 and 2 more: ",
-        ),
-    ],
+@cases(
+    "looks, said",
+    ([seen("n1", "2.28.9"), seen("n2", "2.28.9")], None),
+    ([seen("n1", "2.28.9"), seen("n2", None)], None),  # linked statically there: nobody knows
+    ([seen("n1", "2.28.9"), {"node": "n2"}], None),
+    ([seen("n1", "2.28.9"), seen("n2", "2.28.3")], "NCCL 2.28.9 on n1, NCCL 2.28.3 on n2: "),
+    (
+        [*(seen(f"n{i}", "2.28.9") for i in range(1, 6)), seen("n6", "2.28.3")],
+        "NCCL 2.28.3 on n6, NCCL 2.28.9 on n1, n2, n3 and 2 more: ",
+    ),
 )
 def test_who_has_another_version_is_named_first(looks, said):
     """Catches: NCCL's own refusal, which gives ranks and no node, or a hang; and healthy nodes refused."""

@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103  (a change's name says what it is)
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from shakedown.evidence import attest
 from shakedown.onnode import counters, gpus, noted
 from shakedown.onnode.journal import Journal, now
+from tests.kit.cases import cases
 
 
 @pytest.fixture
@@ -89,15 +88,13 @@ def test_an_output_changed_before_its_node_signs_is_named_and_not_signed(job, ch
     assert "n1: not signed, for it is not what n1 wrote: one.n1.txt" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases(
     "lines",
-    [
-        lambda lines: lines[:1],
-        lambda lines: [*lines, lines[0]],
-        lambda lines: lines[::-1],
-        lambda lines: [lines[0].replace("n1", "n9"), lines[1]],
-        lambda lines: [*lines, "x"],
-    ],
+    lambda lines: lines[:1],
+    lambda lines: [*lines, lines[0]],
+    lambda lines: lines[::-1],
+    lambda lines: [lines[0].replace("n1", "n9"), lines[1]],
+    lambda lines: [*lines, "x"],
     ids=["dropped", "added", "in another order", "edited", "cut"],
 )
 def test_a_journal_is_held_line_by_line(job, lines):

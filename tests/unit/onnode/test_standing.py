@@ -1,7 +1,5 @@
 """Which rank of a hung run is named, from processes of ours in the states that real ones have."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -12,6 +10,8 @@ import time
 import pytest
 
 from shakedown.onnode import standing
+from tests.kit.cases import cases
+from tests.kit.files import script
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 IDLE = ["sleep", "60"]
@@ -75,25 +75,23 @@ def look(rank, states="R", cpu=1.0):
     return {"rank": rank, "pids": [7], "states": states, "cpu": cpu}
 
 
-@pytest.mark.parametrize(
-    ("looks", "said"),
-    [
-        ({"n1": [look(0)], "n2": None}, "n2 does not answer"),
-        ({"n1": [look(0)], "n2": []}, "no rank of it is left on n2"),
-        ({"n1": [look(0)], "n2": [look(1, "Z", 0.0)]}, "rank 1 on n2 stands still: ended"),
-        ({"n1": [look(0)], "n2": [look(1)]}, "no rank stands still alone: all 2 work or wait busily"),
-        (
-            {"n1": [look(0, "S", 0.0)], "n2": [look(1, "S", 0.01)]},
-            "no rank stands still alone: all 2 wait without using a CPU",
-        ),
-        # A helper process of the rank sleeps; the rank itself works.
-        (
-            {"n1": [look(0, "SR")], "n2": [look(1, "SR", 0.3)]},
-            "no rank stands still alone: all 2 work or wait busily",
-        ),
-        ({"n1": [], "n2": []}, "none of its ranks was found on any node"),
-        ({"n1": None, "n2": None}, "n1 does not answer; n2 does not answer"),
-    ],
+@cases(
+    "looks, said",
+    ({"n1": [look(0)], "n2": None}, "n2 does not answer"),
+    ({"n1": [look(0)], "n2": []}, "no rank of it is left on n2"),
+    ({"n1": [look(0)], "n2": [look(1, "Z", 0.0)]}, "rank 1 on n2 stands still: ended"),
+    ({"n1": [look(0)], "n2": [look(1)]}, "no rank stands still alone: all 2 work or wait busily"),
+    (
+        {"n1": [look(0, "S", 0.0)], "n2": [look(1, "S", 0.01)]},
+        "no rank stands still alone: all 2 wait without using a CPU",
+    ),
+    # A helper process of the rank sleeps; the rank itself works.
+    (
+        {"n1": [look(0, "SR")], "n2": [look(1, "SR", 0.3)]},
+        "no rank stands still alone: all 2 work or wait busily",
+    ),
+    ({"n1": [], "n2": []}, "none of its ranks was found on any node"),
+    ({"n1": None, "n2": None}, "n1 does not answer; n2 does not answer"),
 )
 def test_what_is_told_of_each_state(looks, said):
     """Catches: a healthy rank blamed where nothing can be told, or a silent node passed over."""
@@ -103,8 +101,7 @@ def test_what_is_told_of_each_state(looks, said):
 def test_a_hung_job_asks_every_node_and_a_node_without_a_word_is_told(tmp_path, monkeypatch):
     """Catches: what a node said of an earlier run, taken for what it says of this one."""
     srun = tmp_path / "srun"
-    srun.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
-    srun.chmod(0o755)
+    script(srun, '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     (tmp_path / "standing.n2.json").write_text(json.dumps([look(1)]))

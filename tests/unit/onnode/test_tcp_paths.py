@@ -1,7 +1,5 @@
 """Interfaces and ways of a TCP network, looked at before a job measures: loopback in place of rails."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -14,6 +12,7 @@ import pytest
 
 from shakedown.onnode import tcp_paths
 from shakedown.onnode.tcp_paths import Ends, faults_of, neighbours_of, problem, ways
+from tests.kit.cases import cases
 
 # A look of its own port each: the kernel keeps one until the last thread has let go of it.
 # Apart in each process: several of them run these tests at once.
@@ -53,14 +52,12 @@ def test_an_interface_as_planned_is_not_blamed(netdev):
     assert netdev() == netdev(state="unknown") == ""
 
 
-@pytest.mark.parametrize(
-    ("spoiled", "said"),
-    [
-        ({"has": "127.9.0.1"}, "it has the address 127.9.0.1, 127.1.0.1 is planned"),
-        ({"has": None}, "it has no address, 127.1.0.1 is planned"),
-        ({"mtu": 1500}, "its MTU is 1500 bytes, 9000 are planned"),
-        ({"state": "down", "has": None}, "it is down"),
-    ],
+@cases(
+    "spoiled, said",
+    ({"has": "127.9.0.1"}, "it has the address 127.9.0.1, 127.1.0.1 is planned"),
+    ({"has": None}, "it has no address, 127.1.0.1 is planned"),
+    ({"mtu": 1500}, "its MTU is 1500 bytes, 9000 are planned"),
+    ({"state": "down", "has": None}, "it is down"),
 )
 def test_what_is_wrong_with_an_interface_is_said(netdev, spoiled, said):
     """Catches: an address or an MTU of another plan, which a collective shows as a hang."""

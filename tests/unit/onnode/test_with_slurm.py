@@ -1,7 +1,5 @@
 """A job's next step while slurmctld is away: waited for, for a bounded time, and on no other account."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -10,6 +8,7 @@ import pytest
 
 from shakedown.onnode.output import kept
 from shakedown.onnode.standing import SILENT_FILE, SILENT_S, WITH_SLURM, once_a_node
+from tests.kit.cases import cases
 
 # As the commands of Slurm 22.05 and 23.11 print it.
 AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
@@ -81,15 +80,13 @@ def test_the_wait_has_an_end_and_is_once_a_job(slurm, tmp_path, monkeypatch):
     assert len(asked.read_text().splitlines()) == 14
 
 
-@pytest.mark.parametrize(
-    ("said", "status"),
-    [
-        ("slurm_load_jobs error: Invalid job id specified", 1),
-        ("slurm_load_jobs error: Access/permission denied", 1),
-        ("squeue: site policy: use our portal", 1),
-        ("squeue: error: unrecognized option", 1),
-        ("", 0),
-    ],
+@cases(
+    "said, status",
+    ("slurm_load_jobs error: Invalid job id specified", 1),
+    ("slurm_load_jobs error: Access/permission denied", 1),
+    ("squeue: site policy: use our portal", 1),
+    ("squeue: error: unrecognized option", 1),
+    ("", 0),
 )
 def test_another_answer_holds_nothing_up(slurm, said, status):
     """Catches: a foreign Slurm, whose squeue refuses or prints nothing, that costs ten minutes a step."""

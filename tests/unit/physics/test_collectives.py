@@ -5,35 +5,32 @@ import pytest
 from shakedown.physics import collectives as c
 from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 
 NIC_400G_GB_PER_S = payload_ceiling_gbps(400, rdma_mtu_bytes=4096) / 8
 
 
-@pytest.mark.parametrize(
-    ("collective", "factor"),
-    [
-        ("all_reduce", 1.75),
-        ("all_gather", 0.875),
-        ("reduce_scatter", 0.875),
-        ("alltoall", 0.875),
-        ("broadcast", 1),
-        ("reduce", 1),
-        ("sendrecv", 1),
-    ],
+@cases(
+    "collective, factor",
+    ("all_reduce", 1.75),
+    ("all_gather", 0.875),
+    ("reduce_scatter", 0.875),
+    ("alltoall", 0.875),
+    ("broadcast", 1),
+    ("reduce", 1),
+    ("sendrecv", 1),
 )
 def test_factors_of_nccl_tests_at_8_ranks(collective, factor):
     """A factor of another operation turns a slow result into a good one (all_reduce is twice all_gather)."""
     assert c.busbw_factor(c.Collective(collective), 8) == factor
 
 
-@pytest.mark.parametrize(
-    ("collective", "ranks", "size", "time_us", "busbw"),
-    [
-        ("all_reduce", 8, 17_179_869_184, 127997, 234.89),  # ml-engineering, A100 x 8
-        ("all_reduce", 8, 8_388_608, 133.5, 109.93),
-        ("all_reduce", 4, 8_589_934_592, 35286.6, 365.15),  # our own capture, 4 x H200
-        ("reduce_scatter", 4, 8_589_934_592, 18423.3, 349.69),
-    ],
+@cases(
+    "collective, ranks, size, time_us, busbw",
+    ("all_reduce", 8, 17_179_869_184, 127997, 234.89),  # ml-engineering, A100 x 8
+    ("all_reduce", 8, 8_388_608, 133.5, 109.93),
+    ("all_reduce", 4, 8_589_934_592, 35286.6, 365.15),  # our own capture, 4 x H200
+    ("reduce_scatter", 4, 8_589_934_592, 18423.3, 349.69),
 )
 def test_busbw_of_real_outputs(collective, ranks, size, time_us, busbw):
     """The tool's own column must come out of its size and time, or units are confused (GB against GiB)."""
@@ -75,16 +72,14 @@ def test_nvls_model_against_measured_nodes(nvlink, measured, share):
     assert measured / c.nvls_all_reduce_busbw_gb_per_s(nvlink, ranks=8) == pytest.approx(share, abs=0.005)
 
 
-@pytest.mark.parametrize(
+@cases(
     "call",
-    [
-        lambda: c.busbw_factor(c.Collective.ALL_REDUCE, 1),
-        lambda: c.flat_ring_busbw_gb_per_s([]),
-        lambda: c.flat_ring_busbw_gb_per_s([49.0, 0.0]),
-        lambda: c.hierarchical_busbw_gb_per_s(392, ranks=8, ranks_per_node=8),
-        lambda: c.alltoall_busbw_gb_per_s(49, ranks=12, ranks_per_node=8),
-        lambda: c.busbw_gb_per_s(c.Collective.REDUCE, ranks=2, size_bytes=8, time_us=0),
-    ],
+    lambda: c.busbw_factor(c.Collective.ALL_REDUCE, 1),
+    lambda: c.flat_ring_busbw_gb_per_s([]),
+    lambda: c.flat_ring_busbw_gb_per_s([49.0, 0.0]),
+    lambda: c.hierarchical_busbw_gb_per_s(392, ranks=8, ranks_per_node=8),
+    lambda: c.alltoall_busbw_gb_per_s(49, ranks=12, ranks_per_node=8),
+    lambda: c.busbw_gb_per_s(c.Collective.REDUCE, ranks=2, size_bytes=8, time_us=0),
 )
 def test_nonsense_is_refused(call):
     """One node has no network ceiling; returning infinity would let everything pass."""

@@ -1,13 +1,7 @@
 """What a plan of a large site may cost, and what side-by-side jobs and all rails first must save."""
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 import bench_plan
 import bench_plan_time
 from large_site import MESH, write_site

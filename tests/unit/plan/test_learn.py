@@ -1,13 +1,11 @@
 """A first run without references: measured, never PASS, and wrong or lost data are judged all the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 import yaml
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.commands.verdict import exit_status
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
@@ -17,7 +15,8 @@ from shakedown.references.catalogue import MissingReference, all_missing
 from shakedown.references.files import read_profile
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.references.propose import profile_of, proposals
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.cases import cases
+from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.plan.test_scope import measured, site
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -30,7 +29,7 @@ def bare(tmp_path, profile=OTHER, **changes):
     mine = site(3)
     mine = mine.model_copy(update={"fabric": mine.fabric.model_copy(update={"profile": profile})})
     catalogue = catalogue_of_site(mine, tmp_path)
-    plan, _ = make_plan(mine, catalogue, run="r1", created=CREATED, **changes)
+    plan, _ = plan_site(mine, catalogue, created=CREATED, **changes)
     return plan
 
 
@@ -72,14 +71,12 @@ def test_a_run_that_learns_ends_as_baseline(tmp_path):
     assert any("are measured to learn from" in caveat for caveat in plan.caveats)
 
 
-@pytest.mark.parametrize(
-    ("cell", "value", "outcome"),
-    [
-        ("mpi_allreduce/wrong", 1.0, Outcome.FAIL),
-        ("ib_write_bw/counter.rdma.out_of_seq_request", 3.0, Outcome.FAIL),
-        ("ib_write_bw/bandwidth", 0.0, Outcome.INCONCLUSIVE),
-        ("ib_write_bw/bandwidth", float("nan"), Outcome.INCONCLUSIVE),
-    ],
+@cases(
+    "cell, value, outcome",
+    ("mpi_allreduce/wrong", 1.0, Outcome.FAIL),
+    ("ib_write_bw/counter.rdma.out_of_seq_request", 3.0, Outcome.FAIL),
+    ("ib_write_bw/bandwidth", 0.0, Outcome.INCONCLUSIVE),
+    ("ib_write_bw/bandwidth", float("nan"), Outcome.INCONCLUSIVE),
 )
 def test_what_is_wrong_is_judged_though_nothing_else_is(tmp_path, cell, value, outcome):
     """Catches: wrong sums, losses, a dead link or no number that become the baseline."""
@@ -95,23 +92,20 @@ def test_what_was_not_measured_teaches_nothing(tmp_path):
     assert judge(plan, kept).outcome is Outcome.NOT_RUN
 
 
-@pytest.mark.parametrize(
-    ("asked", "learnt"),
-    [
-        ({"incast": {"patterns": ["incast", "all_to_all"], "senders": 2}}, {"bandwidth_in"}),
-        ({"gpudirect": {"bidirectional": True}}, {"bandwidth", "bandwidth_both", "share_of_host"}),
-        ({"stream": {"numa_nodes": 1}}, {"bandwidth"}),
-    ],
+@cases(
+    "asked, learnt",
+    ({"incast": {"patterns": ["incast", "all_to_all"], "senders": 2}}, {"bandwidth_in"}),
+    ({"gpudirect": {"bidirectional": True}}, {"bandwidth", "bandwidth_both", "share_of_host"}),
+    ({"stream": {"numa_nodes": 1}}, {"bandwidth"}),
 )
 def test_what_no_shipped_profile_has_is_learnt(asked, learnt):
     """Catches: a benchmark that a first run cannot measure, and is told to let a first run measure it."""
     inventory = document(3)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"] = {**asked, "counter_tests": False, "software_check": False}
         host["fabric"] = {**host["fabric"], "profile": OTHER}
         host["gpus"] = [{"index": index, "model": "H100-SXM"} for index in range(4)]
-    mine = site_of(inventory, WHERE)
-    plan, _ = make_plan(mine, catalogue_of_site(mine, WHERE), run="r1", created=CREATED, learn=True)
+    plan, _ = plan_site(inventory, catalogue_of_site(site_of(inventory, WHERE), WHERE), learn=True)
     held = {item.metric for item in plan.items if plan.references[item.reference].kind is ReferenceKind.LEARN}
     assert held == learnt
 
@@ -126,7 +120,7 @@ def test_what_cannot_be_learnt_is_not_sent_to_learn():
 def test_learning_where_nothing_is_missing_is_refused():
     """Catches: a run that could pass and is made one that cannot."""
     with pytest.raises(BadInput, match="nothing to learn"):
-        make_plan(site(3), catalogue_of_site(site(3), Path()), run="r1", created=CREATED, learn=True)
+        plan_site(site(3), catalogue_of_site(site(3), Path()), created=CREATED, learn=True)
 
 
 def test_proposals_signed_in_the_sites_folder_are_its_profile(tmp_path):
@@ -155,7 +149,7 @@ def test_proposals_signed_in_the_sites_folder_are_its_profile(tmp_path):
             "acceptance": mine.acceptance.model_copy(update={"profiles": ("physical",)}),
         }
     )
-    later, _ = make_plan(mine, catalogue_of_site(mine, tmp_path), run="r2", created=CREATED)
+    later, _ = plan_site(mine, catalogue_of_site(mine, tmp_path), run="r2", created=CREATED)
     held = {later.references[i.reference].id for i in later.items if i.metric == "bandwidth"}
     assert all(name.startswith("mine-") for name in held)
     assert not any(one.kind is ReferenceKind.LEARN for one in later.references.values())
@@ -185,12 +179,8 @@ def test_the_longest_job_of_a_site_without_references_is_told(tmp_path, shakedow
     (tmp_path / "hosts.yml").write_text(
         yaml.safe_dump({"compute": {"hosts": {"n1": {"mgmt_ip": "10.0.0.1", "gpus": [{"index": 0}]}}}})
     )
-    nccl = {
-        "expect": {"nvls": False},
-        "run_timeout_s": 100,
-        "launchers": ["one-process"],
-        "sweeps": [{"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}],
-    }
+    nccl = {"expect": {"nvls": False}, "run_timeout_s": 100, "launchers": ["one-process"]}
+    nccl |= {"sweeps": [{"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}]}
     for name, what in (
         ("fabric", {"system": "new", "profile": OTHER, "no_fabric": True}),
         ("acceptance", {"nccl": nccl, "counter_tests": False, "software_check": False}),

@@ -1,22 +1,17 @@
 """A job that its partition would refuse is refused when it is planned, and limits follow from the plan."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
-from shakedown.benchmarks.planning import make_plan, site_of
-from shakedown.benchmarks.registry import Acceptance
-from shakedown.intent.site import NoFabric, Site
 from shakedown.intent.slurm_block import minutes, seconds_of, slurm_time
 from shakedown.plan.scope import WantedScope
 from shakedown.plan.time_limits import DEFAULT_S, longest_s
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.cases import cases
+from tests.kit.site import document, hosts, one_node, plan_site
 
 CREATED = "2026-01-01T00:00:00Z"
 
@@ -24,26 +19,23 @@ CREATED = "2026-01-01T00:00:00Z"
 def planned(limit: object = None, nodes: int = 2, wanted: WantedScope | None = None):
     """Return plan and jobs of the lab's kind of site, whose inventory may state a limit."""
     inventory = document(nodes)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         if limit is not None:
             host["slurm"] = {"max_job_time": limit}
-    site = site_of(inventory, WHERE)
-    return make_plan(site, load_catalogue(["lab"]), run="r1", created=CREATED, wanted=wanted)
+    return plan_site(inventory, created=CREATED, wanted=wanted)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("30", 1800),
-        ("30:00", 1800),
-        ("00:30:00", 1800),
-        ("4:00:00", 14_400),
-        ("1-12", 129_600),
-        ("1-00:30", 88_200),
-        ("2-01:02:03", 176_523),
-        ("UNLIMITED", None),
-        ("infinite", None),
-    ],
+@cases(
+    "text, seconds",
+    ("30", 1800),
+    ("30:00", 1800),
+    ("00:30:00", 1800),
+    ("4:00:00", 14_400),
+    ("1-12", 129_600),
+    ("1-00:30", 88_200),
+    ("2-01:02:03", 176_523),
+    ("UNLIMITED", None),
+    ("infinite", None),
 )
 def test_times_are_read_as_slurm_writes_them(text, seconds):
     """Catches: hours taken for minutes, a day left out, UNLIMITED taken for nothing."""
@@ -102,15 +94,8 @@ def test_what_a_partition_must_allow():
 def trained(profiles: tuple[str, ...], gpu: str = "H100-SXM", **changes: object):
     """Return the time limit of one host's training."""
     spec = TrainingSpec(**{"model": "llama2-7b", **changes})
-    site = Site(
-        fabric=NoFabric(system="one", profile=profiles[0], no_fabric=True),
-        acceptance=Acceptance(scope={"gpu": gpu}, counter_tests=False, software_check=False, lora=(spec,)),
-        software={"pytorch": {"from": "package"}},
-        nics={"n1": ()},
-        addresses={"n1": "127.0.0.1"},
-        gpus={"n1": 8},
-    )
-    _, jobs = make_plan(site, load_catalogue(profiles), run="r", created=CREATED)
+    site = one_node(profiles[0], 8, {"pytorch": "/usr/bin/python3"}, scope={"gpu": gpu}, lora=(spec,))
+    _, jobs = plan_site(site, profiles, run="r", created=CREATED)
     return jobs.jobs[0].time_limit_s
 
 
@@ -130,9 +115,9 @@ def test_a_training_gets_time_by_its_steps():
 def test_perftest_gets_time_by_its_iterations(changes):
     """Catches: a million iterations in the time of a hundred, killed as hung."""
     inventory = document()
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"]["perftest"][0].update(changes)
-    _, jobs = make_plan(site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created=CREATED)
+    _, jobs = plan_site(inventory, created=CREATED)
     mesh = jobs.jobs[0]
     assert mesh.time_limit_s > planned()[1].jobs[0].time_limit_s + 6 * 290
     assert mesh.settings["timeout_s"] >= 60 + 300

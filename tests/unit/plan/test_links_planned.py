@@ -1,24 +1,22 @@
 """What is planned of the links between switches, and what is said of a switch that must not be touched."""
 
-from __future__ import annotations
-
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.intent.part import part_of
 from shakedown.references.files import load_catalogue
+from tests.kit.site import WHERE, hosts, plan_site
 from tests.unit.intent.test_switch_links import RULE, two_leaves
-from tests.unit.plan.test_planner import WHERE
 
 
 def planned(inventory):
     """Plan two leaves under two spines, with the config stage and the switches' general references."""
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         if "acceptance" in host:
             host["acceptance"]["config"] = {"targets": ["environment"], "link_speed": False}
     catalogue = load_catalogue(["lab", "roce_switches"])
     # The lab judges the same counters by itself; here the general profile is looked at.
     for name in [name for name in catalogue.entries if name.startswith("lab-leaf")]:
         del catalogue.entries[name]
-    plan, _ = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    plan, _ = plan_site(inventory, catalogue)
     return plan
 
 

@@ -1,7 +1,5 @@
 """Variables for one run: configuration B of an A/B comparison, without touching the site's file."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,7 +11,8 @@ from shakedown.benchmarks.planning import site_of
 from shakedown.commands import cli
 from shakedown.plan.scope import with_variables
 from shakedown.records.errors import BadInput
-from tests.unit.plan.test_planner import WHERE, document, one_host
+from tests.kit.cases import cases
+from tests.kit.site import WHERE, document, one_host
 
 ROOT = Path(__file__).parents[3]
 NCCL = {
@@ -56,12 +55,10 @@ def test_the_report_says_so():
     assert with_variables(site(nccl=NCCL), {}).acceptance.caveats == ()
 
 
-@pytest.mark.parametrize(
-    ("variables", "says"),
-    [
-        ({"LD_PRELOAD": "/tmp/x.so"}, "'LD_PRELOAD' is no variable of a communication library"),
-        ({"NCCL_ALGO": "Ring\nLD_PRELOAD=x"}, "no printable text"),
-    ],
+@cases(
+    "variables, says",
+    ({"LD_PRELOAD": "/tmp/x.so"}, "'LD_PRELOAD' is no variable of a communication library"),
+    ({"NCCL_ALGO": "Ring\nLD_PRELOAD=x"}, "no printable text"),
 )
 def test_nothing_else_gets_into_a_job(variables, says):
     """Catches: a variable that loads code into every rank, or a second one behind a line feed."""
@@ -75,13 +72,11 @@ def test_a_site_without_collectives_is_refused():
         with_variables(site_of(document(), WHERE), {"NCCL_ALGO": "Ring"})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["NCCL_ALGO"], "is not NAME=VALUE"),
-        (["=1"], "is not NAME=VALUE"),
-        (["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"], "is given twice"),
-    ],
+@cases(
+    "arguments, says",
+    (["NCCL_ALGO"], "is not NAME=VALUE"),
+    (["=1"], "is not NAME=VALUE"),
+    (["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"], "is given twice"),
 )
 def test_wrong_arguments_are_one_line(arguments, says, capsys, monkeypatch, tmp_path):
     """Catches: a half-written run folder, the second of two values taken in silence."""

@@ -1,18 +1,16 @@
 """A part of a site is planned as what it is: all of it is judged, others are not, and it says so."""
 
-from __future__ import annotations
-
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.intent.part import named_nodes, named_rails, partners
 from shakedown.judge.verdict import judge
 from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.results import Measurement
-from shakedown.references.files import load_catalogue
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit import records
+from tests.kit.cases import cases
+from tests.kit.site import WHERE, document, hosts, plan_site
 
 
 def site(nodes: int = 5):
@@ -22,13 +20,7 @@ def site(nodes: int = 5):
 
 def plan_of(**wanted: object):
     """Return plan and jobs of a part."""
-    return make_plan(
-        site(),
-        load_catalogue(["lab"]),
-        run="r1",
-        created="2026-01-01T00:00:00Z",
-        wanted=WantedScope(**wanted),
-    )
+    return plan_site(site(), wanted=WantedScope(**wanted))
 
 
 def measured(plan, worse: str = ""):
@@ -37,22 +29,16 @@ def measured(plan, worse: str = ""):
         reference = plan.references[item.reference]
         for cell, nodes, rail, direction in item.cells():
             value = 0.0 if worse and worse in cell else reference.value
-            yield Measurement(
+            yield records.measured(
+                item,
+                nodes,
+                value,
                 run=plan.run,
-                stage=item.stage,
-                test=item.test,
-                metric=item.metric,
-                unit=item.unit,
-                better=item.better,
-                nodes=nodes,
                 rail=rail,
                 direction=direction,
-                params=item.params,
-                value=value,
                 samples=(value,) * reference.min_samples,
                 attempt=1,
                 job="1",
-                state="COMPLETED",
             )
 
 
@@ -126,13 +112,7 @@ def test_ports_of_partners_are_not_judged():
     ]
     inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": "linux", "leaf_ports": cabling}
     whole = site_of(inventory, WHERE)
-    part, _ = make_plan(
-        whole,
-        load_catalogue(["lab"]),
-        run="r1",
-        created="2026-01-01T00:00:00Z",
-        wanted=WantedScope(nodes=("n3",)),
-    )
+    part, _ = plan_site(whole, wanted=WantedScope(nodes=("n3",)))
     ports = {item.params["port"] for item in part.items if item.nodes[0][0] == "leaf0" and item.params}
     mine = {port for s in whole.switches for port, host, *_ in s.ports if host == "n3"}
     assert len(mine) == 2
@@ -150,14 +130,12 @@ def test_partners_share_leaves():
     assert partners(whole, ("n5",), 9) == ("n1", "n2", "n3", "n4")
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        (["n[1-3]"], ("n1", "n2", "n3")),
-        (["n5,n[1,3]"], ("n1", "n3", "n5")),
-        (["n2", "n2", "n1"], ("n1", "n2")),
-        (["n[1-2,4]"], ("n1", "n2", "n4")),
-    ],
+@cases(
+    "text, names",
+    (["n[1-3]"], ("n1", "n2", "n3")),
+    (["n5,n[1,3]"], ("n1", "n3", "n5")),
+    (["n2", "n2", "n1"], ("n1", "n2")),
+    (["n[1-2,4]"], ("n1", "n2", "n4")),
 )
 def test_nodes_are_named_as_slurm_writes_them(text, names):
     """Catches: a range that loses its last node, a node twice, another order."""
@@ -174,19 +152,17 @@ def test_leading_zeros_are_kept():
     assert named_nodes(site_of(inventory, WHERE), ["gpu[002-003]-ib"]) == ("gpu002-ib", "gpu003-ib")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("n9", "names 'n9', which is no node of the site -- "),
-        ("n[1", "cannot be read"),
-        ("n]1", "cannot be read"),
-        ("n[3-1]", "'3-1' in 'n[3-1]' is no range"),
-        ("n[-1]", "is no range"),
-        ("n[1-999999999]", "names too many nodes"),
-        ("n1,,n2", "has an empty name"),
-        ("", "has an empty name"),
-        ("n[1-2][3-4]", "cannot be read"),
-    ],
+@cases(
+    "text, said",
+    ("n9", "names 'n9', which is no node of the site -- "),
+    ("n[1", "cannot be read"),
+    ("n]1", "cannot be read"),
+    ("n[3-1]", "'3-1' in 'n[3-1]' is no range"),
+    ("n[-1]", "is no range"),
+    ("n[1-999999999]", "names too many nodes"),
+    ("n1,,n2", "has an empty name"),
+    ("", "has an empty name"),
+    ("n[1-2][3-4]", "cannot be read"),
 )
 def test_what_names_no_node_is_refused(text, said):
     """Catches: a mistyped node that is silently left out of what was asked for."""
@@ -219,7 +195,7 @@ def pairs_of(plan, test: str = "ib_write_bw"):
 
 def test_a_quick_mesh_is_of_neighbours_and_says_so():
     """Catches: --mesh quick that measures every pair, leaves a node out, or reads like a whole acceptance."""
-    whole, all_jobs = make_plan(site(), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    whole, all_jobs = plan_site(site())
     plan, jobs = plan_of(mesh="quick")
     ring = {frozenset((f"n{i}", f"n{i % 5 + 1}")) for i in range(1, 6)}
     assert pairs_of(plan) == ring < pairs_of(whole)
@@ -243,25 +219,14 @@ def test_a_quick_mesh_is_of_neighbours_and_says_so():
 def test_a_full_mesh_measures_what_the_site_leaves_out():
     """Catches: --mesh full that keeps a site's ring of neighbours."""
     inventory = document(5)
-    test = {
-        "test": "ib_write_bw",
-        "size_bytes": 65536,
-        "iterations": 9,
-        "rails_at_once": ["all", "one"],
-        "one_rail_pairs": "ring",
-    }
+    test = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9, "rails_at_once": ["all", "one"]}
+    test |= {"one_rail_pairs": "ring"}
     for host in inventory["compute"]["hosts"]:
         inventory["_meta"]["hostvars"][host]["acceptance"] = {"perftest": [test]}
     ringed = site_of(inventory, WHERE)
 
     def rail_by_rail(**wanted: object):
-        plan, _ = make_plan(
-            ringed,
-            load_catalogue(["lab"]),
-            run="r1",
-            created="2026-01-01T00:00:00Z",
-            wanted=WantedScope(**wanted),
-        )
+        plan, _ = plan_site(ringed, wanted=WantedScope(**wanted))
         one = [i for i in plan.items if i.params.get("rails_at_once") == "one" and i.metric == "bandwidth"]
         return plan, sum(len(set(i.nodes)) for i in one)
 
@@ -273,11 +238,8 @@ def test_a_full_mesh_measures_what_the_site_leaves_out():
 
 def test_a_scope_that_leaves_nothing_out_is_none():
     """Catches: a firmware day of all stages that a site has, or a quick mesh of three, told as a part."""
-    plan, _ = make_plan(
+    plan, _ = plan_site(
         site(3),
-        load_catalogue(["lab"]),
-        run="r1",
-        created="2026-01-01T00:00:00Z",
         wanted=WantedScope(
             nodes=("n1", "n2", "n3"),
             rails=("rail0", "rail1"),
@@ -299,7 +261,7 @@ def test_a_mesh_of_another_word_is_refused(shakedown):
 def test_a_stage_is_planned_though_another_has_no_references():
     """Catches: a plan of the collectives that is refused for a fabric test without a reference."""
     inventory = document(4)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         test = {"test": "ib_read_lat", "size_bytes": 12345, "iterations": 9}
         host["acceptance"] = {**host["acceptance"], "perftest": [test]}
     odd = site_of(inventory, WHERE)
@@ -307,7 +269,7 @@ def test_a_stage_is_planned_though_another_has_no_references():
     def planned(*stages: Stage):
         wanted = WantedScope(stages=stages)
         made = {"run": "r1", "created": "2026-01-01T00:00:00Z", "wanted": wanted}
-        return make_plan(odd, load_catalogue(["lab"]), **made)[0]
+        return plan_site(odd, **made)[0]
 
     plan = planned(Stage.COLLECTIVE)
     assert {item.stage for item in plan.items} == {Stage.COLLECTIVE}

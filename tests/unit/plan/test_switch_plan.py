@@ -1,13 +1,11 @@
 """What is planned of switches, by what each system tells: silence is never taken for zero loss."""
 
-from __future__ import annotations
-
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document, hosts, plan_site
 
 
 def switch_cells(nos: str, *, mpi: bool = True) -> dict[tuple[str, str], list]:
@@ -21,7 +19,7 @@ def switch_cells(nos: str, *, mpi: bool = True) -> dict[tuple[str, str], list]:
     inventory["switches"] = {"hosts": ["leaf0"]}
     inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": nos, "leaf_ports": ports}
     if not mpi:
-        for host in inventory["_meta"]["hostvars"].values():
+        for host in hosts(inventory):
             host.get("acceptance", {})["mpi"] = {}
     site = site_of(inventory, WHERE)
     entries = load_catalogue(["lab", "roce_switches"]).entries
@@ -29,7 +27,7 @@ def switch_cells(nos: str, *, mpi: bool = True) -> dict[tuple[str, str], list]:
     catalogue = load_catalogue(["lab", "roce_switches"])
     catalogue.entries.clear()
     catalogue.entries.update({k: e for k, e in entries.items() if not k.startswith("lab-leaf")})
-    plan, _ = make_plan(site, catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    plan, _ = plan_site(site, catalogue)
     found: dict[tuple[str, str], list] = {}
     for item in plan.items:
         if item.test == "switches":
@@ -125,5 +123,5 @@ def test_two_profiles_that_judge_one_counter_are_refused_by_both_names():
     inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": "linux", "leaf_ports": ports}
     catalogue = load_catalogue(["lab", "roce_switches"])
     with pytest.raises(BadInput, match=r"references lab-leaf-.* and switch-.* both judge counter") as refused:
-        make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+        plan_site(inventory, catalogue)
     assert "leave one of the two profiles out" in str(refused.value)

@@ -1,17 +1,14 @@
 """Sites whose nodes have a TCP network and no RoCE fabric: collectives are planned over it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.inventory import site_of
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
+from tests.kit.site import plan_site
 
 WHERE = Path("inventory")
 SWEEP = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}
@@ -42,9 +39,7 @@ def jobs_of(acceptance: dict[str, Any], **more: Any) -> list[Any]:
     document = {"compute": {"hosts": [*hosts]}, "_meta": {"hostvars": hosts}}
     site = site_of(document, WHERE, Acceptance)
     profile = Path(__file__).parents[3] / "shakedown/references/profiles/lab_gpus.yml"
-    made = make_plan(
-        site, load_catalogue([profile]), run="r1", created="2026-11-23T00:00:00Z", learn="nccl" in acceptance
-    )
+    made = plan_site(site, [profile], learn="nccl" in acceptance)
     return list(made[1].jobs)
 
 

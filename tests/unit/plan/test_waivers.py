@@ -1,10 +1,7 @@
 """A waiver covers what a person signed for, is told first, and never covers data that are lost or wrong."""
 
-from __future__ import annotations
-
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.commands.verdict import exit_status
 from shakedown.judge.verdict import judge
 from shakedown.plan.scope import WantedScope
@@ -12,8 +9,8 @@ from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Waiver
-from shakedown.references.files import load_catalogue
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.cases import cases
+from tests.kit.site import document, hosts, plan_site
 from tests.unit.plan.test_scope import measured
 
 SLOW = "fabric/ib_write_bw/bandwidth/n1,n2/rail1/*"
@@ -35,12 +32,10 @@ def waiver(**changes: object) -> dict[str, object]:
 def plan_with(*waivers: dict[str, object], created: str = "2026-01-01T00:00:00Z", **wanted: object):
     """Plan three nodes with these waivers."""
     inventory = document(3)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["waivers"] = list(waivers)
     part = WantedScope(**wanted) if wanted else None
-    plan, _ = make_plan(
-        site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created=created, wanted=part
-    )
+    plan, _ = plan_site(inventory, created=created, wanted=part)
     return plan
 
 
@@ -83,24 +78,22 @@ def test_a_waiver_that_nothing_needs_is_no_word():
     assert judge(plan, measured(plan)).reason.startswith("all ")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"expires": "2025-12-31"}, "waiver slow-n2 of A. Person expired on 2025-12-31"),
-        ({"cells": "fabric/ib_write_bw/bandwidth/n1,n9/*"}, "waiver slow-n2 covers no planned cell"),
-        ({"cells": "collective/mpi_allreduce/wrong/*"}, "covers mpi_allreduce wrong, which is about data"),
-        (
-            {"cells": "fabric/ib_write_bw/counter.rdma.out_of_seq_request/n1/rail0/*"},
-            "covers ib_write_bw counter.rdma.out_of_seq_request, which is about data",
-        ),
-        ({"owner": ""}, "waivers.0.owner"),
-        ({"owner": None}, "waivers.0.owner"),
-        ({"cells": "*"}, "waivers.0.cells"),
-        ({"cells": "fabric/*/bandwidth/*"}, "waivers.0.cells"),
-        ({"cells": "fabric/ib_write_bw/bandwidth/"}, "waivers.0.cells"),
-        ({"expires": "soon"}, "waivers.0.expires"),
-        ({"until": "2026-03-01"}, "unknown key 'until'"),
-    ],
+@cases(
+    "changes, said",
+    ({"expires": "2025-12-31"}, "waiver slow-n2 of A. Person expired on 2025-12-31"),
+    ({"cells": "fabric/ib_write_bw/bandwidth/n1,n9/*"}, "waiver slow-n2 covers no planned cell"),
+    ({"cells": "collective/mpi_allreduce/wrong/*"}, "covers mpi_allreduce wrong, which is about data"),
+    (
+        {"cells": "fabric/ib_write_bw/counter.rdma.out_of_seq_request/n1/rail0/*"},
+        "covers ib_write_bw counter.rdma.out_of_seq_request, which is about data",
+    ),
+    ({"owner": ""}, "waivers.0.owner"),
+    ({"owner": None}, "waivers.0.owner"),
+    ({"cells": "*"}, "waivers.0.cells"),
+    ({"cells": "fabric/*/bandwidth/*"}, "waivers.0.cells"),
+    ({"cells": "fabric/ib_write_bw/bandwidth/"}, "waivers.0.cells"),
+    ({"expires": "soon"}, "waivers.0.expires"),
+    ({"until": "2026-03-01"}, "unknown key 'until'"),
 )
 def test_what_cannot_be_waived_is_refused(changes, said):
     """Catches: a waiver that has expired, has no owner, or is for everything or for lost data."""
@@ -139,20 +132,18 @@ def test_a_part_of_the_site_takes_those_that_it_needs():
     assert [w.name for w in plan_with(waiver(), nodes=("n2",)).waivers] == ["slow-n2"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "nodes", "covered"),
-    [
-        ("*n1*/rail1/*", "n1,n2", True),
-        ("*n1*/rail1/*", "n2,n1", True),
-        ("*n1*/rail1/*", "n10,n2", False),
-        ("*n1*/rail1/*", "n2,n11", False),
-        ("n1*", "n1,n2", True),
-        ("n1*", "n10,n2", False),
-        ("n1?,n2/*", "n10,n2", True),
-        ("*n1,n2/rail?/*", "gn1,n2", True),
-        ("n*1,n2/*", "n21,n2", False),
-        ("rack1-*", "rack1-n3,n2", True),
-    ],
+@cases(
+    "pattern, nodes, covered",
+    ("*n1*/rail1/*", "n1,n2", True),
+    ("*n1*/rail1/*", "n2,n1", True),
+    ("*n1*/rail1/*", "n10,n2", False),
+    ("*n1*/rail1/*", "n2,n11", False),
+    ("n1*", "n1,n2", True),
+    ("n1*", "n10,n2", False),
+    ("n1?,n2/*", "n10,n2", True),
+    ("*n1,n2/rail?/*", "gn1,n2", True),
+    ("n*1,n2/*", "n21,n2", False),
+    ("rack1-*", "rack1-n3,n2", True),
 )
 def test_a_number_is_no_part_of_a_longer_one(pattern, nodes, covered):
     """Catches: a waiver of n1 that passes the failures of n10 to n19 as well."""
@@ -160,12 +151,10 @@ def test_a_number_is_no_part_of_a_longer_one(pattern, nodes, covered):
     assert signed.covers(f"fabric/ib_write_bw/bandwidth/{nodes}/rail1/forward/size_bytes=8") is covered
 
 
-@pytest.mark.parametrize(
-    ("changes", "worse", "value"),
-    [
-        ({"expires": "2025-12-31"}, "/ib_write_bw/bandwidth/n1,n2/rail1/", 0.0),
-        ({"cells": "collective/mpi_allreduce/wrong/*"}, "/mpi_allreduce/wrong/", 3.0),
-    ],
+@cases(
+    "changes, worse, value",
+    ({"expires": "2025-12-31"}, "/ib_write_bw/bandwidth/n1,n2/rail1/", 0.0),
+    ({"cells": "collective/mpi_allreduce/wrong/*"}, "/mpi_allreduce/wrong/", 3.0),
 )
 def test_a_waiver_that_was_written_into_a_plan_is_held_to_the_same_rules(changes, worse, value):
     """Catches: a verdict that takes from an edited plan what no planner lets into one."""

@@ -1,7 +1,5 @@
 """The trainer's watchdog without a trainer: who is at fault, and nobody waits for a store that is gone."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -11,6 +9,7 @@ import pytest
 
 from lora_trainer import watchdog
 from lora_trainer.watchdog import Beat, Watchdog, describe, ranks_at_fault
+from tests.kit.cases import cases
 
 
 def beat(step: int, place: int, *, changed: float = 100.0, moved: float = 100.0, node: str = "n1") -> Beat:
@@ -18,18 +17,16 @@ def beat(step: int, place: int, *, changed: float = 100.0, moved: float = 100.0,
     return Beat(node, step, place, "forward", 1, changed, moved)
 
 
-@pytest.mark.parametrize(
-    ("beats", "now", "who", "told"),
-    [
-        ({0: beat(5, 3), 1: beat(5, 3)}, 130.0, [], ""),
-        ({0: beat(5, 3), 1: beat(5, 3, changed=79.0)}, 100.0, [1], "no sign of life"),
-        # All wait; the one that is behind in the step, or a step behind, is the one they wait for.
-        ({0: beat(5, 9), 1: beat(5, 3), 2: beat(5, 9)}, 141.0, [1], "while the others wait"),
-        ({0: beat(6, 1), 1: beat(5, 9)}, 141.0, [1], "while the others wait"),
-        ({0: beat(5, 9), 1: beat(5, 9)}, 141.0, [0, 1], "no rank is behind"),
-        # One still moves: no hang, however long another takes.
-        ({0: beat(5, 9), 1: beat(5, 3, moved=140.0)}, 141.0, [], ""),
-    ],
+@cases(
+    "beats, now, who, told",
+    ({0: beat(5, 3), 1: beat(5, 3)}, 130.0, [], ""),
+    ({0: beat(5, 3), 1: beat(5, 3, changed=79.0)}, 100.0, [1], "no sign of life"),
+    # All wait; the one that is behind in the step, or a step behind, is the one they wait for.
+    ({0: beat(5, 9), 1: beat(5, 3), 2: beat(5, 9)}, 141.0, [1], "while the others wait"),
+    ({0: beat(6, 1), 1: beat(5, 9)}, 141.0, [1], "while the others wait"),
+    ({0: beat(5, 9), 1: beat(5, 9)}, 141.0, [0, 1], "no rank is behind"),
+    # One still moves: no hang, however long another takes.
+    ({0: beat(5, 9), 1: beat(5, 3, moved=140.0)}, 141.0, [], ""),
 )
 def test_who_is_at_fault(beats, now, who, told):
     """Catches: a waiting rank blamed for the one that it waits for, and a slow one taken for a hung one."""

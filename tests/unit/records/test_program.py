@@ -1,7 +1,5 @@
 """Programs that playbooks, jobs and people start: whoever reads what they print, they end as they should."""
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess
@@ -66,22 +64,13 @@ def argv(tmp_path) -> dict[str, list[str]]:
         (run / f"journal.{node}.jsonl").write_text(
             "".join(json.dumps(event | {"event": kind}) + "\n" for kind in ("start", "end"))
         )
-    names = {
-        "onnode.discover_probe": [],
-        "onnode.snapshot_probe": [],
-        "onnode.topology_probe": [],
-        "onnode.software": ["look", "{}"],
-        "run.service": [str(tmp_path / "none"), "", "0"],
-        "run.holder": ["look", "{}"],
-        "slurm.run_control": ["look", str(home)],
-        "slurm.stage": ["--help"],
-        "slurm.preflight": ["--help"],
-        "benchmarks.software.beforehand": ["asked", str(run)],
-        "benchmarks.perftest.mesh.completeness": [str(run)],
-        "benchmarks.perftest.mesh.driver": [],
-        "evidence.take_order": [],
-        "evidence.able_to_sign": [],
-    }
+    names = {"onnode.discover_probe": [], "onnode.snapshot_probe": [], "onnode.topology_probe": []}
+    names |= {"onnode.software": ["look", "{}"], "run.service": [str(tmp_path / "none"), "", "0"]}
+    names |= {"run.lock": ["look", "{}"], "slurm.run_control": ["look", str(home)]}
+    names |= {"slurm.stage": ["--help"], "slurm.preflight": ["--help"]}
+    names |= {"benchmarks.software.beforehand": ["asked", str(run)]}
+    names |= {"benchmarks.perftest.mesh.completeness": [str(run)], "benchmarks.perftest.mesh.driver": []}
+    names |= {"evidence.take_order": [], "evidence.able_to_sign": []}
     return {f"shakedown.{name}": words for name, words in names.items()}
 
 

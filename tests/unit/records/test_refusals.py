@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from shakedown.records.base import Params, Record
 from shakedown.records.refusals import explain, refusal
+from tests.kit.cases import cases
 
 
 class Roce(Record):
@@ -63,27 +64,25 @@ def said(document, model=Document):
 GOOD = {"dscp": 26}
 
 
-@pytest.mark.parametrize(
-    ("document", "sentence"),
-    [
-        ({"fabric": {"roce": [{"dcsp": 26}]}}, "fabric.roce.0: unknown key dcsp, did you mean dscp?"),
-        (
-            {"fabric": {"roce": [GOOD], "by_name": {"a": {"dscp": 1, "priorty": 2}}}},
-            "fabric.by_name.a: unknown key priorty, did you mean priority?",
-        ),
-        ({"fabric": {"roce": [GOOD]}, "shema": 1}, "unknown key shema, did you mean schema?"),
-        ({"fabric": {"roce": [GOOD]}, "zzz": 1}, "unknown key zzz"),
-        (
-            {"fabric": {"roce": [{"dscp": 64}]}},
-            "fabric.roce.0.dscp: Input should be less than or equal to 63 (got 64)",
-        ),
-        ({}, "fabric: Field required"),
-        (7, "Input should be a valid dictionary or instance of Document"),
-        (
-            {"fabric": {"roce": [GOOD], "params": {"size": [1]}}},
-            "fabric.params.size: Input should be a valid boolean (got [1])",
-        ),
-    ],
+@cases(
+    "document, sentence",
+    ({"fabric": {"roce": [{"dcsp": 26}]}}, "fabric.roce.0: unknown key dcsp, did you mean dscp?"),
+    (
+        {"fabric": {"roce": [GOOD], "by_name": {"a": {"dscp": 1, "priorty": 2}}}},
+        "fabric.by_name.a: unknown key priorty, did you mean priority?",
+    ),
+    ({"fabric": {"roce": [GOOD]}, "shema": 1}, "unknown key shema, did you mean schema?"),
+    ({"fabric": {"roce": [GOOD]}, "zzz": 1}, "unknown key zzz"),
+    (
+        {"fabric": {"roce": [{"dscp": 64}]}},
+        "fabric.roce.0.dscp: Input should be less than or equal to 63 (got 64)",
+    ),
+    ({}, "fabric: Field required"),
+    (7, "Input should be a valid dictionary or instance of Document"),
+    (
+        {"fabric": {"roce": [GOOD], "params": {"size": [1]}}},
+        "fabric.params.size: Input should be a valid boolean (got [1])",
+    ),
 )
 def test_the_sentence(document, sentence):
     """Catches: a misspelt key reported as the one that is missing for it, and pydantic's marks in a path."""

@@ -1,39 +1,10 @@
 """A profile to plant faults in, and the command to run over it."""
 
+from pathlib import Path
+
 import pytest
 
-PROFILE = """\
-schema: 1
-profile: example
-title: An example
-published: nobody, 2026
-audit: invented
-references:
-  - id: example-read
-    stage: fabric
-    test: ib_read_bw
-    metric: bandwidth
-    scope: {nic_speed_gbps: 400}
-    value: 390
-    tolerance: 0.02
-    ceiling: {formula: roce_payload, speed_gbps: 400, rdma_mtu_bytes: 4096}
-    unit: Gb/s
-    better: higher
-    kind: measured
-    source: nobody
-  - stage: collective
-    test: nccl_all_reduce
-    metric: time
-    scope: {nodes: 2}
-    tolerance: 0.1
-    unit: us
-    better: lower
-    kind: measured
-    source: nobody
-    rows:
-      - {id: example-4b, scope: {size_bytes: 4}, value: 40}
-      - {id: example-8b, scope: {size_bytes: 8}, value: 41}
-"""
+PROFILE = (Path(__file__).parent / "profiles/conftest.yml").read_text()
 
 
 @pytest.fixture

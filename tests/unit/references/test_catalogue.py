@@ -13,22 +13,13 @@ from shakedown.references.catalogue import (
     ReferenceEntry,
     Span,
 )
+from tests.kit.cases import cases
 
 
 def entry(name, *, test="nccl_all_reduce", metric="busbw", value=100.0, **more):
     """An entry in which only what the test is about is given."""
-    fields = {
-        "id": name,
-        "stage": "collective",
-        "test": test,
-        "metric": metric,
-        "value": value,
-        "tolerance": 0.05,
-        "unit": "GB/s",
-        "better": "higher",
-        "kind": "measured",
-        "source": "nobody",
-    }
+    fields = {"id": name, "stage": "collective", "test": test, "metric": metric, "value": value}
+    fields |= {"tolerance": 0.05, "unit": "GB/s", "better": "higher", "kind": "measured", "source": "nobody"}
     return ReferenceEntry.model_validate(fields | more)
 
 
@@ -161,42 +152,40 @@ def test_narrower_is_never_mutual(a, b, n):
     assert span.covers(one) == (low <= n <= high)
 
 
-@pytest.mark.parametrize(
-    ("formula", "gb_per_s", "with_one_link_at_half_rate"),
-    [
-        ({"formula": "roce_payload", "speed_gbps": 400, "rdma_mtu_bytes": 4096, "links": 8}, 392.15, 367.64),
-        (
-            {
-                "formula": "pcie_payload",
-                "generation": 5,
-                "width": 16,
-                "max_payload_bytes": 256,
-                "transfer": "d2h",
-            },
-            57.61,
-            28.81,
-        ),
-        ({"formula": "pcie_raw", "generation": 4, "width": 16, "links": 2}, 63.02, 47.26),
-        ({"formula": "link", "gb_per_s": 450, "links": 2}, 900, 675),
-        (
-            {"formula": "ring_busbw", "nics_per_node": 8, "speed_gbps": 400, "rdma_mtu_bytes": 1024},
-            370.34,
-            185.17,
-        ),
-        (
-            {"formula": "hierarchical_busbw", "nics_per_node": 8, "speed_gbps": 400, "rdma_mtu_bytes": 4096}
-            | {"ranks": 64, "ranks_per_node": 8},
-            441.17,
-            220.58,
-        ),
-        (
-            {"formula": "alltoall_busbw", "speed_gbps": 400, "rdma_mtu_bytes": 4096}
-            | {"ranks": 32, "ranks_per_node": 8},
-            63.32,
-            31.66,
-        ),
-        ({"formula": "nvls_busbw", "nvlink_gb_per_s": 450, "ranks": 8}, 700, 350),
-    ],
+@cases(
+    "formula, gb_per_s, with_one_link_at_half_rate",
+    ({"formula": "roce_payload", "speed_gbps": 400, "rdma_mtu_bytes": 4096, "links": 8}, 392.15, 367.64),
+    (
+        {
+            "formula": "pcie_payload",
+            "generation": 5,
+            "width": 16,
+            "max_payload_bytes": 256,
+            "transfer": "d2h",
+        },
+        57.61,
+        28.81,
+    ),
+    ({"formula": "pcie_raw", "generation": 4, "width": 16, "links": 2}, 63.02, 47.26),
+    ({"formula": "link", "gb_per_s": 450, "links": 2}, 900, 675),
+    (
+        {"formula": "ring_busbw", "nics_per_node": 8, "speed_gbps": 400, "rdma_mtu_bytes": 1024},
+        370.34,
+        185.17,
+    ),
+    (
+        {"formula": "hierarchical_busbw", "nics_per_node": 8, "speed_gbps": 400, "rdma_mtu_bytes": 4096}
+        | {"ranks": 64, "ranks_per_node": 8},
+        441.17,
+        220.58,
+    ),
+    (
+        {"formula": "alltoall_busbw", "speed_gbps": 400, "rdma_mtu_bytes": 4096}
+        | {"ranks": 32, "ranks_per_node": 8},
+        63.32,
+        31.66,
+    ),
+    ({"formula": "nvls_busbw", "nvlink_gb_per_s": 450, "ranks": 8}, 700, 350),
 )
 def test_every_formula(formula, gb_per_s, with_one_link_at_half_rate):
     """A parameter in the wrong place, or the fault taken from the wrong rule (a sum is no ring)."""

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from shakedown.records.plan import Plan
 from shakedown.references import files as references_io
+from tests.kit import records
+from tests.kit.cases import cases
 
 READ, ROW4, ROW8 = "- id: example-read", "id: example-4b", "{size_bytes: 8"
 # (text in the example, what replaces it, rule, text on the line that must be named, words in the message)
@@ -163,10 +164,9 @@ def plan_using(*names):
     """A plan whose only item uses the first name."""
     entries = references_io.load_catalogue([names[0]]).entries
     entry = entries[names[1]]
-    return Plan(
+    return records.plan(
+        references=[entry.reference()],
         run="r1",
-        system="s",
-        created="2026-01-01T00:00:00Z",
         nodes=("n1",),
         items=(
             {
@@ -179,7 +179,6 @@ def plan_using(*names):
                 "reference": entry.id,
             },
         ),
-        references={entry.id: entry.reference()},
     )
 
 
@@ -206,13 +205,11 @@ def test_a_reason_stands_for_a_row_that_no_plan_uses(write, shakedown, tmp_path)
     assert (status, out) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ("[exmaple-4b]", "stale: outside_plan: no reference of this profile is named exmaple-4b"),
-        ("[other-*]", "stale: outside_plan: no reference of this profile is named other-*"),
-        ("[example-4b, example-4b]", "stale: outside_plan: example-4b is listed twice"),
-    ],
+@cases(
+    "rows, words",
+    ("[exmaple-4b]", "stale: outside_plan: no reference of this profile is named exmaple-4b"),
+    ("[other-*]", "stale: outside_plan: no reference of this profile is named other-*"),
+    ("[example-4b, example-4b]", "stale: outside_plan: example-4b is listed twice"),
 )
 def test_a_reason_for_nothing_is_named(write, shakedown, rows, words):
     """Catches: a row that was renamed, and whose reason now excuses nothing."""
@@ -241,20 +238,18 @@ def test_a_broken_plan_is_bad_input(write, shakedown, tmp_path):
     assert str(plan) in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("content", "line", "words"),
-    [
-        (b"a: [1", 1, "not YAML"),
-        (b"a: 1\nb: 2\na: 3\n", 3, "twice"),
-        (b"a: &x [1]\nb: *x\n", 1, "anchor"),
-        (b"a: !!python/object/apply:os.system [id]\n", 1, "tag"),
-        (b"- 1\n", 1, "mapping"),
-        (b"1: 2\n", 1, "not text"),
-        (b"a: \xff\n", None, "UTF-8"),
-        (b"a: 1\n---\nb: 2\n", 2, "not YAML"),
-        (b"", 1, "mapping"),
-        (b"a: " + b"[" * 50 + b"]" * 50, 1, "deep"),
-    ],
+@cases(
+    "content, line, words",
+    (b"a: [1", 1, "not YAML"),
+    (b"a: 1\nb: 2\na: 3\n", 3, "twice"),
+    (b"a: &x [1]\nb: *x\n", 1, "anchor"),
+    (b"a: !!python/object/apply:os.system [id]\n", 1, "tag"),
+    (b"- 1\n", 1, "mapping"),
+    (b"1: 2\n", 1, "not text"),
+    (b"a: \xff\n", None, "UTF-8"),
+    (b"a: 1\n---\nb: 2\n", 2, "not YAML"),
+    (b"", 1, "mapping"),
+    (b"a: " + b"[" * 50 + b"]" * 50, 1, "deep"),
 )
 def test_hostile_files_are_refused_in_one_line(tmp_path, shakedown, content, line, words):
     """Code in a tag, an alias that multiplies, a key that hides another: none may reach the catalogue."""

@@ -1,7 +1,5 @@
 """Profile `physical`: floors for speeds, GPUs and sizes that nobody wrote down."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -10,6 +8,7 @@ from shakedown.physics.host_links import MODELS, by_driver_name, by_name
 from shakedown.references import files
 from shakedown.references.files import half_rate
 from shakedown.references.physical import PhysicalFloors
+from tests.kit.cases import cases
 from tests.unit.plan.test_scope import site
 
 GIB = 1 << 30
@@ -68,23 +67,21 @@ def test_every_floor_fails_half_a_link_and_passes_a_whole_one(speed, gpu):
     assert shown.reference().ceiling
 
 
-@pytest.mark.parametrize(
-    ("make", "cell", "measured"),
-    [
-        (floors(), ("ib_read_bw", "bandwidth", {"size_bytes": 65536}), 390.89),
-        (floors(100), ("ib_write_bw", "bandwidth", {"size_bytes": 65536}), 97.5),
-        (floors(), ("nccl_all_reduce", "busbw", ring(8, 64, 16 * GIB)), 370),
-        (floors(200, "A100-SXM"), ("nccl_all_reduce", "busbw", ring(4, 32)), 192),
-        (floors(gpu="H200-SXM"), ("nccl_all_reduce", "busbw", ring(1, 4)), 365.2),
-        (floors(gpu="H200-SXM"), ("nccl_alltoall", "busbw", ring(1, 4)), 354),
-        (floors(gpu="B200"), ("nccl_all_reduce", "busbw", ring(1, 8)), 682),
-        (floors(gpu="B200"), ("nccl_all_reduce", "busbw", ring(1, 8, algorithm="nvls")), 838),
-        (floors(), ("nccl_all_reduce", "busbw", ring(1, 8, algorithm="nvls")), 480),
-        (floors(gpu="A100-SXM"), ("nccl_all_reduce", "busbw", ring(1, 8)), 232),
-        (floors(gpu="H200-SXM"), ("host_to_device_memcpy_ce", "bandwidth", {}), 55.5),
-        (floors(gpu="H200-SXM"), ("device_to_device_memcpy_read_ce", "bandwidth", {}), 394),
-        (floors(gpu="A100-SXM"), ("host_to_device_memcpy_ce", "bandwidth", {}), 24),
-    ],
+@cases(
+    "make, cell, measured",
+    (floors(), ("ib_read_bw", "bandwidth", {"size_bytes": 65536}), 390.89),
+    (floors(100), ("ib_write_bw", "bandwidth", {"size_bytes": 65536}), 97.5),
+    (floors(), ("nccl_all_reduce", "busbw", ring(8, 64, 16 * GIB)), 370),
+    (floors(200, "A100-SXM"), ("nccl_all_reduce", "busbw", ring(4, 32)), 192),
+    (floors(gpu="H200-SXM"), ("nccl_all_reduce", "busbw", ring(1, 4)), 365.2),
+    (floors(gpu="H200-SXM"), ("nccl_alltoall", "busbw", ring(1, 4)), 354),
+    (floors(gpu="B200"), ("nccl_all_reduce", "busbw", ring(1, 8)), 682),
+    (floors(gpu="B200"), ("nccl_all_reduce", "busbw", ring(1, 8, algorithm="nvls")), 838),
+    (floors(), ("nccl_all_reduce", "busbw", ring(1, 8, algorithm="nvls")), 480),
+    (floors(gpu="A100-SXM"), ("nccl_all_reduce", "busbw", ring(1, 8)), 232),
+    (floors(gpu="H200-SXM"), ("host_to_device_memcpy_ce", "bandwidth", {}), 55.5),
+    (floors(gpu="H200-SXM"), ("device_to_device_memcpy_read_ce", "bandwidth", {}), 394),
+    (floors(gpu="A100-SXM"), ("host_to_device_memcpy_ce", "bandwidth", {}), 24),
 )
 def test_published_figures_of_healthy_hardware_pass(make, cell, measured):
     """Catches: a floor that real, healthy hardware does not reach, or a ceiling that it exceeds."""
@@ -104,18 +101,10 @@ def test_what_physics_does_not_bound_has_no_floor():
 
 def test_every_model_of_gpu_is_told_by_its_drivers_name():
     """Catches: `H100 NVL` taken for SXM, whose NVLinks it has not."""
-    names = {
-        "NVIDIA H100 80GB HBM3": "H100-SXM",
-        "NVIDIA H100 NVL": "H100-NVL",
-        "NVIDIA H100 PCIe": "H100-PCIe",
-        "NVIDIA H200": "H200-SXM",
-        "NVIDIA H200 NVL": "H200-NVL",
-        "NVIDIA B200": "B200",
-        "NVIDIA A100-SXM4-80GB": "A100-SXM",
-        "NVIDIA A100-PCIE-40GB": "A100-PCIe",
-        "NVIDIA L40S": "L40S",
-        "NVIDIA L40": "L40",
-    }
+    names = {"NVIDIA H100 80GB HBM3": "H100-SXM", "NVIDIA H100 NVL": "H100-NVL"}
+    names |= {"NVIDIA H100 PCIe": "H100-PCIe", "NVIDIA H200": "H200-SXM", "NVIDIA H200 NVL": "H200-NVL"}
+    names |= {"NVIDIA B200": "B200", "NVIDIA A100-SXM4-80GB": "A100-SXM"}
+    names |= {"NVIDIA A100-PCIE-40GB": "A100-PCIe", "NVIDIA L40S": "L40S", "NVIDIA L40": "L40"}
     assert {name: by_driver_name(name).name for name in names} == names
     assert {model.name for model in MODELS} == set(names.values())
     assert by_driver_name("GRID A2") is None

@@ -10,6 +10,7 @@ from shakedown.physics import host_links
 from shakedown.references import files as references_io
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.propose import scope_key
+from tests.kit.cases import cases
 
 IMAGE_BYTES = 150_528
 FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "primergy_cdi", "ml_engineering")
@@ -162,18 +163,16 @@ def test_infiniband_doubles_by_generation_and_adds_up_by_lane(profiles):
             assert links[f"interconnect=InfiniBand-{rate}-x{lanes}"] == 25 * 2**place * lanes
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("volume --payload-gb 320 --ranks 2 --gb-per-s 25", "one copy 320.00 12.80"),
-        ("volume --payload-gb 320 --ranks 2 --gb-per-s 200", "one copy 320.00 1.60"),
-        ("volume --payload-gb 16 --ranks 8 --gb-per-s 300", "one copy 16.00 0.0533"),
-        ("volume --payload-gb 16 --ranks 32 --gb-per-s 25", "one copy 16.00 0.64"),
-        (
-            "step --parameters 2e9 --tokens 32768 --gpus 8 --peak-tflops 312 --recompute --gb-per-s 300",
-            "compute 0.4201 s",
-        ),
-    ],
+@cases(
+    "words, says",
+    ("volume --payload-gb 320 --ranks 2 --gb-per-s 25", "one copy 320.00 12.80"),
+    ("volume --payload-gb 320 --ranks 2 --gb-per-s 200", "one copy 320.00 1.60"),
+    ("volume --payload-gb 16 --ranks 8 --gb-per-s 300", "one copy 16.00 0.0533"),
+    ("volume --payload-gb 16 --ranks 32 --gb-per-s 25", "one copy 16.00 0.64"),
+    (
+        "step --parameters 2e9 --tokens 32768 --gpus 8 --peak-tflops 312 --recompute --gb-per-s 300",
+        "compute 0.4201 s",
+    ),
 )
 def test_the_chapters_calculations_come_out_of_the_commands(shakedown, words, says):
     """Catches: a calculation that the published page sends the reader to a command for, which differs."""

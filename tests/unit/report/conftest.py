@@ -1,7 +1,5 @@
 """Figures that many pages of these tests have in common."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 

@@ -14,6 +14,7 @@ from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
 from shakedown.records.results import Component, CounterReading, Measurement, RunProblem, Snapshot
 from shakedown.report.source import ReportSource
 from shakedown.run import folder as runs
+from tests.kit import records
 
 HIGHER, LOWER = Better.HIGHER, Better.LOWER
 CREATED = "2026-11-20T08:00:00Z"
@@ -214,7 +215,9 @@ def make_plan(
         ),
     ]
     used = {i.reference for i in items}
-    return Plan(
+    return records.plan(
+        *items,
+        references=({k: r for k, r in REFERENCES.items() if k in used}).values(),
         schema=1,
         run=run,
         system="lab-tolly",
@@ -222,8 +225,6 @@ def make_plan(
         created=CREATED,
         nodes=tuple(names),
         rails=rail_names,
-        items=tuple(items),
-        references={k: r for k, r in REFERENCES.items() if k in used},
         caveats=tuple(caveats),
     )
 
@@ -262,19 +263,14 @@ def measurements(plan: Plan, faults: Faults, seed: int = 1) -> Iterator[Measurem
                 samples = tuple(round(value * f, 6) for f in (0.9995, 1.0, 1.0003))
                 if ref.value == 0:
                     samples = ()
-            yield Measurement(
+            yield records.measured(
+                item,
+                nodes,
+                value,
                 schema=1,
                 run=plan.run,
-                stage=item.stage,
-                test=item.test,
-                metric=item.metric,
-                value=value,
-                unit=item.unit,
-                better=item.better,
-                nodes=nodes,
                 rail=rail,
                 direction=direction,
-                params=item.params,
                 samples=samples,
                 job=str(1000 + number),
                 state=state,
@@ -328,12 +324,11 @@ def counters(plan: Plan, faults: Faults) -> Iterator[CounterReading]:
             delta = 0
             if faults.counter and faults.counter[:2] == (nodes[0], counter) and rail == "rail0":
                 delta = faults.counter[2]
-            yield CounterReading(
+            yield records.counter(
                 schema=1,
                 run=plan.run,
                 stage=item.stage,
                 test=item.test,
-                kind="nic",
                 device=nodes[0],
                 port=str(item.params["port"]),
                 rail=rail,
@@ -378,31 +373,14 @@ RAW = """ RDMA_Write BW Test
 
 def trainer_log(steps: int) -> str:
     """A log of the trainer's own format in which two ranks report and one step has no finite loss."""
-    header = {
-        "type": "header",
-        "model": "tiny",
-        "method": "lora",
-        "precision": "bf16",
-        "parallelism": "ddp",
-        "world_size": 2,
-        "sequence_length": 128,
-        "global_batch_samples": 8,
-        "micro_batch_samples": 4,
-        "steps": steps,
-        "parameters": 1000,
-        "trainable_parameters": 10,
-    }
+    header = {"type": "header", "model": "tiny", "method": "lora", "precision": "bf16", "parallelism": "ddp"}
+    header |= {"world_size": 2, "sequence_length": 128, "global_batch_samples": 8, "micro_batch_samples": 4}
+    header |= {"steps": steps, "parameters": 1000, "trainable_parameters": 10}
     lines = [header]
     for step in range(1, steps + 1):
         for rank in (0, 1):
-            line = {
-                "type": "step",
-                "step": step,
-                "rank": rank,
-                "step_time_s": 0.1,
-                "samples": 8,
-                "tokens": 1024,
-            }
+            line = {"type": "step", "step": step, "rank": rank, "step_time_s": 0.1, "samples": 8}
+            line |= {"tokens": 1024}
             if rank == 1 and step != 3:
                 line["loss"] = 1 + 2 / step
             lines.append(line)

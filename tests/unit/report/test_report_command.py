@@ -1,11 +1,8 @@
 """`shakedown report` on folders: exit status, what is written, what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,8 @@ from shakedown.records.errors import BadInput
 from shakedown.report import write as edge
 from shakedown.report.seal import SUMS
 from shakedown.run import folder as runs
+from tests.kit.cases import cases
+from tests.kit.run import python
 
 WRITTEN = {"report.html", "junit.xml", "metrics.prom", "report.md", "verdict.json"}
 
@@ -30,14 +29,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("faults", "status"),
-    [
-        (Faults(), 0),
-        (Faults(slow_rail=("n3", "rail1")), 1),
-        (Faults(killed_job=True), 3),
-        (Faults(nothing=True), 3),
-    ],
+@cases(
+    "faults, status",
+    (Faults(), 0),
+    (Faults(slow_rail=("n3", "rail1")), 1),
+    (Faults(killed_job=True), 3),
+    (Faults(nothing=True), 3),
 )
 def test_exit_status_is_the_verdicts(tmp_path: Path, faults: Faults, status: int) -> None:
     """Catches a report of a failed run that a script takes for success."""
@@ -80,12 +77,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path) -> None:
     lines[3] = b'{"schema": 1, "value": "fast"}\n'
     (folder / "results.jsonl").write_bytes(b"".join(lines))
     before = contents(folder)
-    done = subprocess.run(
-        [sys.executable, "-m", "shakedown", "report", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "shakedown", "report", folder)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "results.jsonl:4:" in done.stderr
     assert contents(folder) == before

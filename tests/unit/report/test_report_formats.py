@@ -1,7 +1,5 @@
 """The report for machines and for tickets: JUnit XML, Prometheus text, Markdown."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 
@@ -12,7 +10,7 @@ from synthetic_run import Faults, judged, make_plan
 from test_report_html import HOSTILE, hostile_run
 
 from shakedown.records.base import Outcome
-from shakedown.report import html, machines, tables, view
+from shakedown.report import html, machines, tables
 
 CASES = [
     (Faults(), Outcome.PASS),
@@ -30,7 +28,7 @@ def parse_xml(rendered: str) -> ET.Element:
 @pytest.mark.parametrize(("faults", "outcome"), CASES)
 def test_junit_is_green_only_for_a_pass(faults: Faults, outcome: Outcome) -> None:
     """Catches a run that was not run and is all "skipped", which continuous integration shows as green."""
-    root = parse_xml(machines.render_junit(view.build(judged(make_plan(4, 2), faults))))
+    root = parse_xml(machines.render_junit(html.build(judged(make_plan(4, 2), faults))))
     red = sum(int(suite.get(key, "0")) for suite in root for key in ("failures", "errors"))
     assert (red == 0) is (outcome is Outcome.PASS)
 
@@ -40,7 +38,7 @@ def test_junit_counts_agree_with_the_verdict() -> None:
     source = judged(
         make_plan(4, 2), Faults(slow_rail=("n3", "rail1"), missing_pair_results=2, busy_node="n2")
     )
-    root = parse_xml(machines.render_junit(view.build(source)))
+    root = parse_xml(machines.render_junit(html.build(source)))
     cells = [suite for suite in root if suite.get("name") != "run"]
     outcomes = source.verdict.outcomes
     for tag, key, outcome in (
@@ -64,7 +62,7 @@ def test_junit_of_a_large_run_sums_up_what_passed(monkeypatch: pytest.MonkeyPatc
     """Catches a file of 164,000 cases, or failures that are lost in the sum."""
     monkeypatch.setattr(tables, "ALL_CELLS", 10)
     source = judged(make_plan(4, 2), Faults(slow_rail=("n3", "rail1")))
-    root = parse_xml(machines.render_junit(view.build(source)))
+    root = parse_xml(machines.render_junit(html.build(source)))
     names = [c.get("name", "") for c in root.iter("testcase")]
     assert len(names) == 1 + len(source.plan.items) + len(source.verdict.cells)
     assert len(names) == len(set(names))
@@ -72,7 +70,7 @@ def test_junit_of_a_large_run_sums_up_what_passed(monkeypatch: pytest.MonkeyPatc
 
 def test_junit_survives_hostile_text() -> None:
     """Catches characters that XML cannot hold, and markup out of names."""
-    rendered = machines.render_junit(view.build(hostile_run()))
+    rendered = machines.render_junit(html.build(hostile_run()))
     root = parse_xml(rendered)
     assert "\x1b" not in rendered
     assert not list(root.iter("script"))
@@ -81,7 +79,7 @@ def test_junit_survives_hostile_text() -> None:
 @pytest.mark.parametrize(("faults", "outcome"), CASES)
 def test_metrics_are_accepted_by_the_prometheus_client(faults: Faults, outcome: Outcome) -> None:
     """Catches a file that the collector refuses, a verdict that is not one of four, a time stamp."""
-    rendered = machines.render_prometheus(view.build(judged(make_plan(4, 2), faults)))
+    rendered = machines.render_prometheus(html.build(judged(make_plan(4, 2), faults)))
     families = {f.name: f for f in text_string_to_metric_families(rendered)}
     verdicts = {s.labels["outcome"]: s.value for s in families["shakedown_verdict"].samples}
     assert verdicts == {o.value: float(o is outcome) for o in Outcome}
@@ -98,7 +96,7 @@ def test_metrics_are_accepted_by_the_prometheus_client(faults: Faults, outcome: 
 def test_metrics_give_values_and_gates() -> None:
     """Catches a value under the wrong test or with the wrong unit."""
     source = judged(make_plan(4, 2), Faults(slow_rail=("n3", "rail1")))
-    rendered = machines.render_prometheus(view.build(source))
+    rendered = machines.render_prometheus(html.build(source))
     families = {f.name: f for f in text_string_to_metric_families(rendered)}
 
     def of(family: str, **labels: str) -> list[float]:
@@ -114,7 +112,7 @@ def test_metrics_give_values_and_gates() -> None:
 
 def test_metrics_escape_hostile_labels() -> None:
     """Catches a label that ends early and adds a metric of its own."""
-    rendered = machines.render_prometheus(view.build(hostile_run()))
+    rendered = machines.render_prometheus(html.build(hostile_run()))
     families = list(text_string_to_metric_families(rendered))
     assert {f.name.split("_")[0] for f in families} == {"shakedown"}
     units = {s.labels["unit"] for f in families if f.name == "shakedown_test_gate" for s in f.samples}
@@ -124,7 +122,7 @@ def test_metrics_escape_hostile_labels() -> None:
 
 def test_markdown_renders_hostile_text_as_text() -> None:
     """Catches a table broken by a pipe, a link, a picture or HTML out of a name."""
-    rendered = html.render_markdown(view.build(hostile_run()))
+    rendered = html.render_markdown(html.build(hostile_run()))
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(rendered)
     inline = [t for token in tokens for t in (token.children or [])]
     kinds = {t.type for t in [*tokens, *inline]}
@@ -139,7 +137,7 @@ def test_markdown_renders_hostile_text_as_text() -> None:
 def test_markdown_says_verdict_reason_and_findings_in_that_order() -> None:
     """Catches a summary that buries the verdict."""
     source = judged(make_plan(4, 2), Faults(slow_rail=("n3", "rail1")))
-    lines = html.render_markdown(view.build(source)).splitlines()
+    lines = html.render_markdown(html.build(source)).splitlines()
     assert lines[0].startswith("# FAIL: ")
     assert lines[2].replace("\\", "") == source.verdict.reason
     tables_at = [i for i, line in enumerate(lines) if line.startswith("## ")]

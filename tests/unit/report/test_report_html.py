@@ -1,7 +1,5 @@
 """The page: nothing from a cluster becomes markup, nothing is fetched, and it says what it must."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -16,10 +14,11 @@ from shakedown.benchmarks.lora.metrics import Traffic, Training, TrainingSeries
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, Waiver
 from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
-from shakedown.report import charts, html, text, view
+from shakedown.report import charts, html, text
 from shakedown.report import html as raw
 from shakedown.report.source import ReportSource
 from shakedown.report.sweeps import Chart, Curve
+from tests.kit.cases import cases
 
 HOSTILE = (
     "</title></script><script>alert(1)</script>\"'><img src=x onerror=alert(1)> $x^$ {{7*7}} "
@@ -66,7 +65,7 @@ class Page(HTMLParser):
 
 def page(source: ReportSource, excerpts: dict[str, raw.Excerpt] | None = None) -> tuple[str, Page]:
     """Render a run; return the page and its parts."""
-    rendered = html.render_html(view.build(source, view.Checksum("0" * 64, ("plan.json",))), excerpts or {})
+    rendered = html.render_html(html.build(source, html.Checksum("0" * 64, ("plan.json",))), excerpts or {})
     return rendered, Page(rendered)
 
 
@@ -210,14 +209,12 @@ def test_tables_have_headers_and_figures_have_names() -> None:
             assert attrs.get("aria-label") or attrs.get("aria-labelledby")
 
 
-@pytest.mark.parametrize(
-    ("faults", "outcome", "symbol"),
-    [
-        (Faults(), Outcome.PASS, "icon-ok"),
-        (Faults(slow_rail=("n3", "rail1")), Outcome.FAIL, "icon-bad"),
-        (Faults(killed_job=True), Outcome.INCONCLUSIVE, "icon-open"),
-        (Faults(nothing=True), Outcome.NOT_RUN, "icon-none"),
-    ],
+@cases(
+    "faults, outcome, symbol",
+    (Faults(), Outcome.PASS, "icon-ok"),
+    (Faults(slow_rail=("n3", "rail1")), Outcome.FAIL, "icon-bad"),
+    (Faults(killed_job=True), Outcome.INCONCLUSIVE, "icon-open"),
+    (Faults(nothing=True), Outcome.NOT_RUN, "icon-none"),
 )
 def test_the_verdict_is_the_first_heading_with_its_own_shape(
     faults: Faults, outcome: Outcome, symbol: str

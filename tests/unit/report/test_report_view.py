@@ -1,8 +1,7 @@
 """The view model: what is shown, what is summed up, and what is honestly said to be left out."""
 
-from __future__ import annotations
-
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_run import CREATED, SIZES, Faults, judged, make_plan
 
-from shakedown.records.base import Better, Outcome
-from shakedown.records.plan import Plan
+from shakedown.records.base import Better, Outcome, Stage
+from shakedown.records.plan import Expectation, NotCovered, Plan, StageTime
 from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
 from shakedown.records.verdict import CellVerdict
-from shakedown.report import heatmaps, tables, text, view
+from shakedown.report import heatmaps, html, tables, text
+from shakedown.report import html as markdown
 from shakedown.report import tables as evidence
 from shakedown.report.findings import find, suspects
 from shakedown.report.source import ReportSource, margin
 from shakedown.report.sweeps import size_sweeps
+from tests.kit.cases import cases
 
 PAIR_CELL = "fabric/ib_write_bw/bandwidth/n1,n2/rail0/{}/qps=4,size_bytes=65536"
 
@@ -99,7 +100,7 @@ def test_an_optional_cell_makes_no_stage_fail(small: Plan) -> None:
     optional = small.items[1].model_copy(update={"metric": "device_to_host", "required": False})
     plan = small.model_copy(update={"items": (*small.items, optional)})
     slow = next(cell for cell, *_ in optional.cells())
-    model = view.build(judged(plan, Faults(bad_cells=(slow,))))
+    model = html.build(judged(plan, Faults(bad_cells=(slow,))))
     assert model.outcome is Outcome.PASS
     assert [s.outcome for s in model.stages] == [Outcome.PASS] * 5
     assert [(f.metric, f.required) for f in model.findings] == [("device_to_host", False)]
@@ -163,52 +164,46 @@ def test_percent_is_never_rounded_up_to_a_whole() -> None:
     assert text.percent(1, 0) == "–"
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (195.9612, "196.0"),
-        (27.4, "27.40"),
-        (0, "0"),
-        (-0.5, "-0.5000"),
-        (1841, "1,841"),
-        (0.000312, "0.000312"),
-        (39083.4, "39,083"),
-        (math.inf, "inf"),
-        (None, "–"),
-    ],
+@cases(
+    "value, shown",
+    (195.9612, "196.0"),
+    (27.4, "27.40"),
+    (0, "0"),
+    (-0.5, "-0.5000"),
+    (1841, "1,841"),
+    (0.000312, "0.000312"),
+    (39083.4, "39,083"),
+    (math.inf, "inf"),
+    (None, "–"),
 )
 def test_numbers(value: float | None, shown: str) -> None:
     """Catches digits lost or invented."""
     assert text.number(value) == shown
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "shown"),
-    [
-        (8, "8 B"),
-        (48, "48 B"),
-        (65536, "64 KiB"),
-        (1536, "1.5 KiB"),
-        (17179869184, "16 GiB"),
-        (4_000_000, "4 MB"),
-        (4_000_000_000, "4 GB"),
-        (1_000_001, "1,000,001 B"),
-    ],
+@cases(
+    "size_bytes, shown",
+    (8, "8 B"),
+    (48, "48 B"),
+    (65536, "64 KiB"),
+    (1536, "1.5 KiB"),
+    (17179869184, "16 GiB"),
+    (4_000_000, "4 MB"),
+    (4_000_000_000, "4 GB"),
+    (1_000_001, "1,000,001 B"),
 )
 def test_sizes_are_exact(size_bytes: int, shown: str) -> None:
     """Catches two sizes printed alike, and a size in a unit that nobody chose."""
     assert text.size(size_bytes) == shown
 
 
-@pytest.mark.parametrize(
-    ("value", "gate", "better", "stands"),
-    [
-        (50, 100, Better.HIGHER, 0.5),
-        (50, 100, Better.LOWER, 2.0),
-        (200, 100, Better.LOWER, 0.5),
-        (0, 0, Better.LOWER, 1.0),
-        (3, 0, Better.LOWER, 0.0),
-    ],
+@cases(
+    "value, gate, better, stands",
+    (50, 100, Better.HIGHER, 0.5),
+    (50, 100, Better.LOWER, 2.0),
+    (200, 100, Better.LOWER, 0.5),
+    (0, 0, Better.LOWER, 1.0),
+    (3, 0, Better.LOWER, 0.0),
 )
 def test_margin(value: float, gate: float, better: Better, stands: float) -> None:
     """Catches a latency or an error counter coloured the wrong way round."""
@@ -343,7 +338,7 @@ def test_overhead_is_the_time_in_which_nothing_was_measured(small: Plan) -> None
     def at(start: str, seconds: float | None) -> Measurement:
         return base.model_copy(update={"started": start, "duration_s": seconds})
 
-    found = view.timing(
+    found = html.timing(
         [
             at("2026-11-20T09:00:00Z", 60),
             at("2026-11-20T09:00:30Z", 60),
@@ -355,7 +350,7 @@ def test_overhead_is_the_time_in_which_nothing_was_measured(small: Plan) -> None
     )
     assert found is not None
     assert (found.wall_s, found.busy_s, found.overhead_s) == (3780.0, 150.0, 3630.0)
-    assert view.timing([at("never", 1)]) is None
+    assert html.timing([at("never", 1)]) is None
 
 
 def test_what_was_not_planned_and_what_is_wrong_with_the_run_is_shown(small: Plan) -> None:
@@ -363,7 +358,7 @@ def test_what_was_not_planned_and_what_is_wrong_with_the_run_is_shown(small: Pla
     stray = next(iter(judged(small).measurements)).model_copy(
         update={"test": "stray", "problem": RunProblem(kind="other", message="m")}
     )
-    model = view.build(judged(small, Faults(extra=[stray])))
+    model = html.build(judged(small, Faults(extra=[stray])))
     assert len(model.unplanned) == 1
     assert "stray" in model.unplanned[0]
 
@@ -375,3 +370,49 @@ def _rejudged(source: ReportSource, measurements: list[Measurement]) -> ReportSo
     return ReportSource(
         source.plan, measurements, source.counters, None, cells, summarise(source.plan, cells)
     )
+
+
+# What a stage was expected to take stands beside what it took, and what is not covered is told.
+
+
+def expecting(stage: Stage) -> StageTime:
+    """Expect an hour at most of a stage, half of it if all goes well."""
+    return StageTime(
+        stage=stage,
+        jobs=2,
+        at_once=1,
+        expected_s=1800,
+        limit_s=3600,
+        expected_node_s=7200,
+        limit_node_s=14400,
+    )
+
+
+def test_the_report_puts_the_expectation_beside_what_it_took() -> None:
+    """Catches: an expectation that only the plan knows, a stage's time taken from another stage."""
+    plan = make_plan(4, 2)
+    before = html.build(judged(plan))
+    assert (before.times, before.not_covered) == ((), ())
+    left_out = NotCovered(what="uplinks <b>", why="not read", cells=672, key="leaf_ports")
+    plan = plan.model_copy(
+        update={
+            "expectation": Expectation(stages=(expecting(Stage.FABRIC), expecting(Stage.CONFIG)), max_jobs=8),
+            "not_covered": (left_out,),
+        }
+    )
+    source = judged(plan)
+    source = replace(source, measurements=[m for m in source.measurements if m.stage is not Stage.CONFIG])
+    shown = html.build(source)
+    fabric, config = shown.times
+    starts = sorted(m.started for m in source.measurements if m.stage is Stage.FABRIC and m.started)
+    assert fabric.took_s is not None
+    assert fabric.took_s > 0
+    assert len(starts) > 1
+    assert config.took_s is None  # nothing of it was measured
+    assert (fabric.expected_s, fabric.limit_s, fabric.node_hours) == (1800, 3600, 2.0)
+    text = markdown.render_markdown(shown)
+    assert "| fabric | 30 min 00 s | 1 h 00 min | 2.0 | " in text
+    assert "| config | 30 min 00 s | 1 h 00 min | 2.0 | – |" in text
+    page = html.render_html(shown, {})
+    assert "uplinks &lt;b&gt; (672 cells): not read" in page
+    assert "Expected 1 h 00 min, measured for" in page

@@ -1,7 +1,5 @@
 """Packages unpacked beside what a host has."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Our slurm.conf refuses root's jobs where the site's jobs are an ordinary user's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Programs that all hosts run lie where no node can change them; tasks of the roles, on this host."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.kit.files import script
+from tests.kit.run import run_playbook
 
 ROOT = Path(__file__).parents[3]
 ROLES = ROOT / "roles"
@@ -23,18 +24,8 @@ def play(tmp_path: Path, tasks: list[dict], **variables: object) -> subprocess.C
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"vars": variables, "children": groups}}))
     book = [{"hosts": "head", "gather_facts": True, "gather_subset": ["min"], "tasks": tasks}]
     (tmp_path / "play.yml").write_text(json.dumps(book))
-    return subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-playbook"),
-            "-i",
-            tmp_path / "hosts.json",
-            tmp_path / "play.yml",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env={**os.environ, "ANSIBLE_ROLES_PATH": str(ROLES), "ANSIBLE_NOCOLOR": "1"},
+    return run_playbook(
+        "-i", tmp_path / "hosts.json", tmp_path / "play.yml", timeout=240, ANSIBLE_ROLES_PATH=str(ROLES)
     )
 
 
@@ -46,12 +37,8 @@ def exports(tmp_path: Path, owner: str, **variables: object) -> list[str]:
         for task in yaml.safe_load((ROLES / "shared_stage/tasks/export.yml").read_text())
         if task["name"].startswith("Export it")
     )
-    copied = {
-        **task["ansible.builtin.copy"],
-        "dest": str(file),
-        "owner": str(os.getuid()),
-        "group": str(os.getgid()),
-    }
+    copied = {**task["ansible.builtin.copy"], "dest": str(file), "owner": str(os.getuid())}
+    copied |= {"group": str(os.getgid())}
     tasks = [{"include_vars": str(ROLES / "shared_stage/vars/main.yml")}, {"ansible.builtin.copy": copied}]
     done = play(
         tmp_path,
@@ -103,16 +90,10 @@ def test_programs_are_put_where_nodes_only_read(tmp_path, apart):
     site_packages.mkdir(parents=True)
     python = site_packages.parents[2] / "bin/python"
     python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    variables = {
-        "shared_stage_path": str(home),
-        "manage": {"shared_folder": True},
-        "reframe_site": {"system": "s"},
-        "reframe_requirements": "/dev/null",
-        "reframe_uv": "/bin/true",
-        "ansible_user": "root",
-    }
+    script(python, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    variables = {"shared_stage_path": str(home), "manage": {"shared_folder": True}}
+    variables |= {"reframe_site": {"system": "s"}, "reframe_requirements": "/dev/null"}
+    variables |= {"reframe_uv": "/bin/true", "ansible_user": "root"}
     if apart:
         variables["shared_code_path"] = str(code)
     # Without rsync's ssh: that the files go there is its own affair.

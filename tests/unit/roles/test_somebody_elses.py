@@ -3,8 +3,6 @@
 The roles' own tasks are played, with /etc below a folder: one copy of the roles for each case.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
@@ -12,12 +10,13 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.kit.run import run_playbook
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
@@ -139,18 +138,14 @@ def play(folder: Path, plays: list[dict[str, object]], *options: str, **hosts: d
     }
     (folder / "hosts.json").write_text(json.dumps({"all": {"children": groups}}))
     (folder / "play.json").write_text(json.dumps(plays))
-    done = subprocess.run(
-        [BIN / "ansible-playbook", "-i", folder / "hosts.json", folder / "play.json", *options],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_playbook(
+        "-i",
+        folder / "hosts.json",
+        folder / "play.json",
+        *options,
         timeout=500,
-        env={
-            **os.environ,
-            "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_CACHE_PLUGIN": "memory",
-        },
+        ANSIBLE_ROLES_PATH=str(ROOT / "roles"),
+        ANSIBLE_CACHE_PLUGIN="memory",
     )
     assert done.returncode in (0, 2), done.stdout[-3000:] + done.stderr
     return " ".join(done.stdout.split())
@@ -191,13 +186,9 @@ def refusals(base: Path) -> dict[str, str]:
         (folder / "etc").mkdir(parents=True, exist_ok=True)
         (folder / "etc/fstab").touch()
         role = copied(folder, _PART.get(host.partition("-")[0], "slurm"))
-        variables = {
-            "slurm_controller": "key",
-            "slurm_take_over": "taken-over" in host,
-            "slurm_nodes": [host],
-            "shared_stage_path": "/nowhere/share",
-            "shared_stage_server": host if "exports" in host else "key",
-        }
+        variables = {"slurm_controller": "key", "slurm_take_over": "taken-over" in host}
+        variables |= {"slurm_nodes": [host], "shared_stage_path": "/nowhere/share"}
+        variables |= {"shared_stage_server": host if "exports" in host else "key"}
         path = f"{programs(folder, running)}:{os.environ['PATH']}"
         include = {"include_role": {"name": str(role), "tasks_from": "preflight"}, "vars": variables}
         tasks = [{"block": [include], "rescue": [{"debug": {"msg": "refused"}}]}]

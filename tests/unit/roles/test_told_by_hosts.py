@@ -1,14 +1,13 @@
 """What hosts tell of themselves is checked before it is written anywhere."""
 
-from __future__ import annotations
-
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit.run import run_playbook
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow
@@ -21,18 +20,12 @@ def play(tmp_path: Path, tasks: list[dict], **variables: object) -> subprocess.C
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"n1": here}, "children": children}}))
     book = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
     (tmp_path / "play.yml").write_text(json.dumps(book))
-    return subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-playbook"),
-            "-i",
-            tmp_path / "hosts.json",
-            tmp_path / "play.yml",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    return run_playbook(
+        "-i",
+        tmp_path / "hosts.json",
+        tmp_path / "play.yml",
         timeout=240,
-        env={**os.environ, "ANSIBLE_ROLES_PATH": str(ROOT / "roles"), "ANSIBLE_NOCOLOR": "1"},
+        ANSIBLE_ROLES_PATH=str(ROOT / "roles"),
     )
 
 
@@ -58,13 +51,9 @@ def test_a_node_cannot_speak_for_another_in_the_snapshot(tmp_path):
     probe = tmp_path / "probe.py"
     part = {"host": "n2", "kind": "node", "name": "n2", "attributes": {}}
     probe.write_text(f"print({json.dumps({'schema': 1, 'components': [part]})!r})")
-    variables = {
-        "inventory_snapshot_probe": str(probe),
-        "inventory_snapshot_python": sys.executable,
-        "inventory_snapshot_kind": "node",
-        "inventory_snapshot_file": str(tmp_path / "inventory.json"),
-        "inventory_snapshot_run": "r1",
-    }
+    variables = {"inventory_snapshot_probe": str(probe), "inventory_snapshot_python": sys.executable}
+    variables |= {"inventory_snapshot_kind": "node"}
+    variables |= {"inventory_snapshot_file": str(tmp_path / "inventory.json"), "inventory_snapshot_run": "r1"}
     done = play(tmp_path, [{"include_role": {"name": "inventory_snapshot"}, "vars": variables}])
     assert done.returncode == 0, done.stdout[-3000:]
     snapshot = json.loads((tmp_path / "inventory.json").read_text())

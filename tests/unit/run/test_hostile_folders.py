@@ -1,12 +1,9 @@
 """Folders made to cost time and memory, or to lead elsewhere: each ends soon, in a verdict or one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,8 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import MOST_CELLS
 from shakedown.run.nic_counters import JobFolder
+from tests.kit.key import make_key
+from tests.kit.run import python
 
 MOST_CPU_S, MOST_MIB = 10, 1024
 READ = "raw/fabric.ib_read_bw.a1"
@@ -31,9 +30,7 @@ print(used.ru_utime + used.ru_stime, used.ru_maxrss // 1024, os.waitstatus_to_ex
 
 def costs(*words: object) -> tuple[int, str]:
     """Run a command; return its exit status and its standard error. It must be cheap, whatever it says."""
-    done = subprocess.run(
-        [sys.executable, "-c", _MEASURE, *map(str, words)], capture_output=True, text=True, check=True
-    )
+    done = python("-c", _MEASURE, *words, check=True)
     cpu_s, mib, status = done.stdout.splitlines()[-1].split()
     assert float(cpu_s) <= MOST_CPU_S, f"{cpu_s} s"
     assert int(mib) <= MOST_MIB, f"{mib} MiB"
@@ -145,8 +142,7 @@ def test_numbers_at_the_end_of_what_a_float_holds(lab):
 @pytest.mark.parametrize("name", ["SHA256SUMS.sig", "raw/core"])
 def test_a_large_file_of_a_bundle(lab, tmp_path, shakedown, name):
     """Catches: a minute for a signature of 200 MB, or for the checksum of a sparse file of 8 GiB."""
-    key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    key = make_key(tmp_path, "key")
     assert shakedown("collect", lab)[0] == 0
     assert shakedown("verdict", lab, "--write")[0] == 0
     assert shakedown("seal", lab, "--key", key)[0] == 0

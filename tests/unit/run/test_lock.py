@@ -1,7 +1,5 @@
 """The run lock of a submit host, and the processes that it names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -21,6 +19,8 @@ from shakedown.run.lock import (
     start_ticks,
     with_argument,
 )
+from tests.kit.cases import cases
+from tests.kit.files import script
 
 
 def holder(**other) -> Holder:
@@ -99,18 +99,16 @@ def test_only_its_holder_gives_it_back(tmp_path):
     assert not lock.release("t2")
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        "",
-        "{",
-        "[]",
-        '{"schema": 1, "run": "../x"}',
-        '{"schema": 1, "pid": -1}',
-        "\x00" * 100,
-        "[" * 100_000,
-        None,
-    ],
+    "",
+    "{",
+    "[]",
+    '{"schema": 1, "run": "../x"}',
+    '{"schema": 1, "pid": -1}',
+    "\x00" * 100,
+    "[" * 100_000,
+    None,
 )
 def test_a_file_that_is_no_lock_is_refused(tmp_path, content):
     """Catches: a hostile or half-written lock that is followed, overwritten, or raises a traceback."""
@@ -201,7 +199,8 @@ def test_the_playbook_above_is_the_nearest_one(tmp_path):
     """Catches: firmware day's playbook named as the holder, or a worker that ends with its task."""
     playbook = tmp_path / "ansible-playbook"
     # An outer playbook, an inner one, and a worker of it, which is a copy with the same arguments.
-    playbook.write_text(
+    script(
+        playbook,
         f"#!{sys.executable}\n"
         "import os, subprocess, sys\n"
         "if sys.argv[1] == 'outer':\n"
@@ -211,9 +210,8 @@ def test_the_playbook_above_is_the_nearest_one(tmp_path):
         "    code = 'from shakedown.run.lock import playbook_above; print(playbook_above())'\n"
         "    call = ['sh', '-c', 'exec \"$@\"; true', 'x', sys.executable, '-c', code]\n"
         "    sys.exit(subprocess.run(call).returncode)\n"
-        "os.wait()\n"
+        "os.wait()\n",
     )
-    playbook.chmod(0o755)
     done = subprocess.run([playbook, "outer"], capture_output=True, text=True, check=True)
     inner, found = done.stdout.split()
     assert found == inner
@@ -221,7 +219,7 @@ def test_the_playbook_above_is_the_nearest_one(tmp_path):
 
 def test_without_a_playbook_there_is_no_holder():
     """Catches: a holder that names the shell, which outlives or precedes the run."""
-    argv = [sys.executable, "-m", "shakedown.run.holder", "mine", "r1"]
+    argv = [sys.executable, "-m", "shakedown.run.lock", "mine", "r1"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if "ansible-playbook" not in done.stderr:  # the tests themselves may be started by one
         pytest.skip("an ansible-playbook started these tests")

@@ -1,10 +1,9 @@
 """A run folder from anywhere: hostile, cut off, or of another release. Refused with file and line."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -18,6 +17,9 @@ from shakedown.records.program import no_cycle_search, status_of
 from shakedown.records.reading import read_record
 from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run, write_aside
+from tests.kit.cases import cases
+from tests.kit.files import edited, script
+from tests.kit.run import run_playbook
 
 
 @pytest.fixture
@@ -43,40 +45,38 @@ def test_the_copy_passes(run):
     assert judge_folder(run).outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda line: b"{}\n", "run: Field required"),
-        (lambda line: b"\n", "Invalid JSON"),
-        (lambda line: b"null\n", "Input should be an object"),
-        (lambda line: b"[1]\n", "Input should be an object"),
-        (lambda line: line.replace(b'"schema": 1', b'"schema": 2'), "schema"),
-        (lambda line: line.replace(b'"schema": 1, ', b""), "schema: missing"),
-        (set_field(extra=1), "unknown key extra"),
-        (set_field(value="390.0x"), "value"),
-        (set_field(nodes=["../../etc"]), "nodes"),
-        (set_field(nodes=["n1/n2"]), "nodes"),
-        (set_field(nodes=["<script>"]), "nodes"),
-        (set_field(rail=""), "rail"),
-        (set_field(attempt=0), "attempt"),
-        (set_field(value=float("inf")), "Infinity is no JSON number"),
-        (lambda line: line.replace(b'"value"', b'"value": NaN, "duration_s"'), "NaN"),
-        (lambda line: line.replace(b'"value"', b'"value" : 1.0, "value"'), "duplicate key 'value'"),
-        (lambda line: line.replace(b'"value"', b'"val\\u0075e": 1.0, "value"'), "duplicate key 'value'"),
-        (lambda line: line.replace(b'"value"', b'"value"\t: 1.0, "value"'), "duplicate key 'value'"),
-        (lambda line: line.replace(b'"size_bytes"', b'"size_bytes": 1, "size_bytes"'), "duplicate key"),
-        (lambda line: line[:40] + b"\n", "Invalid JSON"),
-        (lambda line: line.replace(b"n1", b"n\xff"), "Invalid JSON"),
-        (lambda line: line.rstrip(b"\n") + b" {}\n", "Invalid JSON"),
-        (lambda line: b'{"schema":' + b"[" * 5000 + b"\n", "JSON"),
-        (lambda line: b'"' + b"x" * LONGEST_LINE + b'"\n', "line is longer than"),
-        (set_field(run="another-run"), "belongs to run 'another-run'"),
-        (set_field(raw="/etc/passwd"), "leaves the run folder"),
-        (set_field(raw="raw"), "leaves the run folder"),
-        (set_field(raw="raw/../plan.json"), "leaves the run folder"),
-        (set_field(raw="../raw/x"), "leaves the run folder"),
-        (set_field(raw="raw/a\x00b"), "leaves the run folder"),
-    ],
+@cases(
+    "change, words",
+    (lambda line: b"{}\n", "run: Field required"),
+    (lambda line: b"\n", "Invalid JSON"),
+    (lambda line: b"null\n", "Input should be an object"),
+    (lambda line: b"[1]\n", "Input should be an object"),
+    (lambda line: line.replace(b'"schema": 1', b'"schema": 2'), "schema"),
+    (lambda line: line.replace(b'"schema": 1, ', b""), "schema: missing"),
+    (set_field(extra=1), "unknown key extra"),
+    (set_field(value="390.0x"), "value"),
+    (set_field(nodes=["../../etc"]), "nodes"),
+    (set_field(nodes=["n1/n2"]), "nodes"),
+    (set_field(nodes=["<script>"]), "nodes"),
+    (set_field(rail=""), "rail"),
+    (set_field(attempt=0), "attempt"),
+    (set_field(value=float("inf")), "Infinity is no JSON number"),
+    (lambda line: line.replace(b'"value"', b'"value": NaN, "duration_s"'), "NaN"),
+    (lambda line: line.replace(b'"value"', b'"value" : 1.0, "value"'), "duplicate key 'value'"),
+    (lambda line: line.replace(b'"value"', b'"val\\u0075e": 1.0, "value"'), "duplicate key 'value'"),
+    (lambda line: line.replace(b'"value"', b'"value"\t: 1.0, "value"'), "duplicate key 'value'"),
+    (lambda line: line.replace(b'"size_bytes"', b'"size_bytes": 1, "size_bytes"'), "duplicate key"),
+    (lambda line: line[:40] + b"\n", "Invalid JSON"),
+    (lambda line: line.replace(b"n1", b"n\xff"), "Invalid JSON"),
+    (lambda line: line.rstrip(b"\n") + b" {}\n", "Invalid JSON"),
+    (lambda line: b'{"schema":' + b"[" * 5000 + b"\n", "JSON"),
+    (lambda line: b'"' + b"x" * LONGEST_LINE + b'"\n', "line is longer than"),
+    (set_field(run="another-run"), "belongs to run 'another-run'"),
+    (set_field(raw="/etc/passwd"), "leaves the run folder"),
+    (set_field(raw="raw"), "leaves the run folder"),
+    (set_field(raw="raw/../plan.json"), "leaves the run folder"),
+    (set_field(raw="../raw/x"), "leaves the run folder"),
+    (set_field(raw="raw/a\x00b"), "leaves the run folder"),
 )
 def test_bad_line_is_refused_with_its_number(run, change, words):
     """Catches a line that is skipped, guessed at, or refused without saying where."""
@@ -163,16 +163,14 @@ def test_pipe_does_not_hang(run):
         judge_folder(run)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "JSON"),
-        (b'{"schema": 1', "JSON|delimiter"),
-        (b'{"schema": 1, "schema": 1}', "duplicate key 'schema'"),
-        (b"[" * 100_000, "nested too deeply|Invalid JSON|Expecting"),
-        (b"\xff\xfe", "decode|JSON|utf"),
-        (b"{}", "Field required"),
-    ],
+@cases(
+    "content, words",
+    (b"", "JSON"),
+    (b'{"schema": 1', "JSON|delimiter"),
+    (b'{"schema": 1, "schema": 1}', "duplicate key 'schema'"),
+    (b"[" * 100_000, "nested too deeply|Invalid JSON|Expecting"),
+    (b"\xff\xfe", "decode|JSON|utf"),
+    (b"{}", "Field required"),
 )
 def test_bad_plan_is_refused(run, content, words):
     """Catches a plan that is half-understood."""
@@ -191,9 +189,8 @@ def test_folder_that_is_none(tmp_path):
 
 def test_plan_with_a_cell_planned_twice(run):
     """Catches double planning, which would count one measurement as two."""
-    plan = json.loads((run / "plan.json").read_text())
-    plan["items"].append(plan["items"][0])
-    (run / "plan.json").write_text(json.dumps(plan))
+    with edited(run / "plan.json") as plan:
+        plan["items"].append(plan["items"][0])
     with pytest.raises(BadInput, match="cell planned twice"):
         judge_folder(run)
 
@@ -215,17 +212,10 @@ ONCE = {
 @pytest.mark.parametrize("change", [*TWICE.values(), *ONCE.values()], ids=[*TWICE, *ONCE])
 def test_what_makes_two_cells_the_same(run, change):
     """Catches a cell planned twice that is not seen, or two different cells taken for one."""
-    plan = json.loads((run / "plan.json").read_text())
-    item = {
-        **plan["items"][0],
-        "nodes": [["n1", "n2"]],
-        "rails": ["rail0"],
-        "directions": ["forward"],
-        "params": {"size_bytes": 1},
-        **{k: v for k, v in change.items() if k != "again"},
-    }
-    plan["items"] = [item, {**item, **change["again"]}] if "again" in change else [item]
-    (run / "plan.json").write_text(json.dumps(plan))
+    with edited(run / "plan.json") as plan:
+        item = {**plan["items"][0], "nodes": [["n1", "n2"]], "rails": ["rail0"], "directions": ["forward"]}
+        item |= {"params": {"size_bytes": 1}, **{k: v for k, v in change.items() if k != "again"}}
+        plan["items"] = [item, {**item, **change["again"]}] if "again" in change else [item]
     if change in ONCE.values():
         assert len(list(Run(run).plan.items)) == 2
         return
@@ -332,3 +322,47 @@ def test_a_number_that_no_counter_can_hold_is_refused(tmp_path, decision_runs, v
     edit(folder, 2, set_field(after=value), name="counters.jsonl")
     with pytest.raises(BadInput, match=r"counters\.jsonl:2: after: Input should be"):
         judge_folder(folder)
+
+
+# The playbook's last play: what counts as a verdict, and what is a breakdown of its program.
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+# Ends with 1 in `verdict` or in `report`, as Python does when it cannot even import what it needs.
+BREAKS = """#!/bin/sh
+[ "$1" = "$BREAKS" ] && { echo "ModuleNotFoundError" >&2; exit 1; }
+case "$1" in
+  verdict) echo "FAIL  a cell"; echo "{}" > "$2/verdict.json"; exit 1;;
+  report) echo "FAIL  a cell"; touch "$2/report.html"; exit 1;;
+esac
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("breaks", "task"), [("verdict", "Judge"), ("report", "Write the report"), ("", "")])
+def test_a_breakdown_is_no_verdict(tmp_path, breaks, task):
+    """Catches: exit status 1 of a program that broke down taken for FAIL, with an old report beside it."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("verdict.json", "report.html"):
+        (run / name).write_text("PASS, of an earlier call")
+    program = tmp_path / "shakedown"
+    script(program, BREAKS)
+    done = run_playbook(
+        "-i",
+        "localhost,",
+        "-c",
+        "local",
+        "playbooks/parts/verdict.yml",
+        "-e",
+        f"run_folder={run}",
+        "-e",
+        f"verdict_command={program}",
+        "-e",
+        f"ansible_python_interpreter={sys.executable}",
+        BREAKS=breaks,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    end = "fatal: " if task else "No PASS, so"
+    last = done.stdout[: done.stdout.index(end)].rpartition("TASK [")[2].partition("]")[0]
+    assert last == (task or "The verdict"), done.stdout
+    assert not any("PASS" in path.read_text() for path in run.iterdir())

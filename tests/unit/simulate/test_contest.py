@@ -1,13 +1,12 @@
 """The localisers' benchmark as files: written, answered by our own localisation, and scored."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from shakedown.simulate.benchmark import case, judge, ours, planted
-from shakedown.simulate.contest import score, truth_of, write_benchmark
+from contest import main, score, truth_of, write_benchmark
+from localiser_cases import case, judge, ours, planted
+from tests.kit.cases import cases
 
 FAULTS = 6  # none, three sizes, a pair and a NIC that flaps
 
@@ -31,7 +30,7 @@ def answers_of(shakedown, contest):
 
 
 @pytest.mark.slow
-def test_answers_from_the_files_are_worth_what_those_from_memory_are(shakedown, contest, tmp_path):
+def test_answers_from_the_files_are_worth_what_those_from_memory_are(shakedown, contest, tmp_path, capsys):
     """Catches: a case on disk that is not the one in memory, or answers held against another's truth."""
     file = tmp_path / "answers.jsonl"
     file.write_text("\n".join(answers_of(shakedown, contest)))
@@ -46,8 +45,8 @@ def test_answers_from_the_files_are_worth_what_those_from_memory_are(shakedown, 
             same.wrong,
         )
     assert found["20%"].first and not found["none"].blamed
-    status, table, error = shakedown("simulate", contest, "--score", file)
-    assert status == 0, error
+    assert main(["score", str(contest), str(file)]) == 0
+    table = capsys.readouterr().out
     assert "| t4 16x4 | benign | 0 of 1 | 0 | 100 / 100 / 0 |" in table
 
 
@@ -66,14 +65,8 @@ def test_no_file_of_a_run_tells_what_is_planted(contest):
 def test_a_wrong_and_a_missing_answer_count(contest, tmp_path):
     """Catches: blame of a good part that costs nothing, and a run left out that is not counted."""
     truths = {t["fault"]: t for t in map(json.loads, truth_of(contest).read_text().splitlines())}
-    wrong = {
-        "kind": "nic",
-        "node": "n01",
-        "rail": "rail0",
-        "direction": "tx",
-        "blamed": True,
-        "confidence": 0.9,
-    }
+    wrong = {"kind": "nic", "node": "n01", "rail": "rail0", "direction": "tx", "blamed": True}
+    wrong |= {"confidence": 0.9}
     file = tmp_path / "answers.jsonl"
     file.write_text(json.dumps({"run": truths["none"]["run"], "causes": [wrong]}))
     scored = score(contest, file)
@@ -83,31 +76,27 @@ def test_a_wrong_and_a_missing_answer_count(contest, tmp_path):
     assert not by_fault["5%"].named
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ('{"run": "case-9", "causes": []}', "no run 'case-9'"),
-        ('{"run": "case-1"}', "causes"),
-        ('{"run": "case-1", "causes": [{"kind": "nic", "blamed": true, "confidence": 7}]}', "confidence"),
-        ("[", "JSON"),
-    ],
+@cases(
+    "line, says",
+    ('{"run": "case-9", "causes": []}', "no run 'case-9'"),
+    ('{"run": "case-1"}', "causes"),
+    ('{"run": "case-1", "causes": [{"kind": "nic", "blamed": true, "confidence": 7}]}', "confidence"),
+    ("[", "JSON"),
 )
-def test_a_bad_answer_is_refused_with_its_line(shakedown, contest, tmp_path, line, says):
+def test_a_bad_answer_is_refused_with_its_line(contest, tmp_path, line, says, capsys):
     """Catches: a traceback, or an answer that is silently dropped."""
     file = tmp_path / "answers.jsonl"
     file.write_text(f"\n{line}\n")
-    status, _, error = shakedown("simulate", contest, "--score", file)
+    status, error = main(["score", str(contest), str(file)]), capsys.readouterr().err
     assert status == 2 and len(error.splitlines()) == 1
     assert f"{file}:2: " in error and says in error
 
 
-def test_a_benchmark_takes_no_nonsense(shakedown, contest, tmp_path):
-    """Catches: a row that does not exist, faults that are ignored, and a benchmark written over."""
-    for arguments, says in (
-        ((tmp_path / "a", "--benchmark", 1, "--row", "pink"), "not in the benchmark"),
-        ((tmp_path / "a", "--benchmark", 1, "--fault", "pair"), "faults of its own"),
-        ((contest, "--benchmark", 1), "is there already"),
-    ):
-        status, _, error = shakedown("simulate", *arguments)
-        assert status == 2 and says in error
+def test_a_benchmark_takes_no_nonsense(contest, tmp_path, capsys):
+    """Catches: a row that does not exist, and a benchmark written over."""
+    with pytest.raises(SystemExit) as ended:
+        main(["write", str(tmp_path / "a"), "--row", "pink"])
+    assert ended.value.code == 2 and "invalid choice: 'pink'" in capsys.readouterr().err
+    assert main(["write", str(contest)]) == 2
+    assert "is there already" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

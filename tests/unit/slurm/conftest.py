@@ -3,8 +3,6 @@
 All submit hosts are this machine and measure n1 and n2, so `shakedown.slurm.under_way` would rightly refuse.
 """
 
-from __future__ import annotations
-
 import fcntl
 import tempfile
 from pathlib import Path

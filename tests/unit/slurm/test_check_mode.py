@@ -1,14 +1,15 @@
 """`--check` writes nothing, on an empty submit host either; and what is somebody else's is refused first."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 
 import pytest
-from submit_host import BIN, CHECKOUT, SubmitHost
+from submit_host import CHECKOUT, SubmitHost
+
+from tests.kit.files import script
+from tests.kit.run import run_playbook
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -23,13 +24,8 @@ def play(
 ) -> subprocess.CompletedProcess[str]:
     """Play the roles of the stage folder on a submit host, and on a node if the folder is ours to share."""
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    variables = {
-        "shared_stage_path": str(tmp_path / "share/shakedown"),
-        "mgmt_subnet": "127.0.0.0/8",
-        "mgmt_ip": "127.0.0.1",
-        "fabric": {"system": "lab"},
-        "manage": {"shared_folder": shared},
-    }
+    variables = {"shared_stage_path": str(tmp_path / "share/shakedown"), "mgmt_subnet": "127.0.0.0/8"}
+    variables |= {"mgmt_ip": "127.0.0.1", "fabric": {"system": "lab"}, "manage": {"shared_folder": shared}}
     children = {
         "submit": {"hosts": {"head": here}},
         "slurm": {"hosts": {"head": here, **({"n1": here} if shared else {})}},
@@ -37,27 +33,20 @@ def play(
     inventory, book = tmp_path / "hosts.yml", tmp_path / "play.yml"
     inventory.write_text(json.dumps({"all": {"vars": variables, "children": children}}))
     book.write_text(json.dumps(plays))
-    return subprocess.run(
-        [BIN / "ansible-playbook", "-i", inventory, book, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        env={
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "ANSIBLE_FORCE_COLOR": "0",
-            "ANSIBLE_CACHE_PLUGIN": "memory",
-        },
+    return run_playbook(
+        "-i",
+        inventory,
+        book,
+        *options,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        ANSIBLE_CACHE_PLUGIN="memory",
     )
 
 
 def test_a_file_system_of_somebody_elses_is_not_mounted_over(tmp_path):
     """Catches: a site's parallel file system that loses its place, or its line in fstab, to our NFS."""
     findmnt = tmp_path / "findmnt"
-    findmnt.write_text("#!/bin/sh\necho 10.0.0.1@o2ib:/scratch\n")
-    findmnt.chmod(0o755)
+    script(findmnt, "#!/bin/sh\necho 10.0.0.1@o2ib:/scratch\n")
     done = play(tmp_path, True)
     said = " ".join(done.stdout.split())
     assert done.returncode != 0
@@ -74,8 +63,7 @@ def test_a_slurm_of_somebody_elses_is_not_replaced(tmp_path, first_line, refused
     """Catches: a site's slurm.conf, with its accounting and its cluster's name, that ours is written over."""
     reader = tmp_path / "cat"
     theirs = f'[ "$1" = /etc/slurm/slurm.conf ] || exit 1\necho "{first_line}"\n'
-    reader.write_text(f"#!/bin/sh\n{theirs}")
-    reader.chmod(0o755)
+    script(reader, f"#!/bin/sh\n{theirs}")
     role = {"name": "slurm", "tasks_from": "preflight"}
     tasks = [{"ansible.builtin.include_role": role, "vars": {"slurm_nodes": ["head"]}}]
     done = play(tmp_path, False, plays=[{"hosts": "submit", "gather_facts": False, "tasks": tasks}])
@@ -111,12 +99,8 @@ def test_the_whole_of_site_yml_can_be_checked_and_a_site_that_manages_nothing_ke
     (site / "group_vars/all").mkdir(parents=True)
     fabric = (CHECKOUT / "inventories/lab/group_vars/all/fabric.yml").read_text()
     (site / "group_vars/all/fabric.yml").write_text(fabric)
-    everything = {
-        "shared_stage_path": str(tmp_path / "share/shakedown"),
-        "mgmt_subnet": "127.0.0.0/8",
-        "manage": {"hosts": False},
-        "numa_pinning_accepted": ["no NIC with an RDMA device"],
-    }
+    everything = {"shared_stage_path": str(tmp_path / "share/shakedown"), "mgmt_subnet": "127.0.0.0/8"}
+    everything |= {"manage": {"hosts": False}, "numa_pinning_accepted": ["no NIC with an RDMA device"]}
     (site / "group_vars/all/site.yml").write_text(json.dumps(everything))
     nics = {
         name: [
@@ -133,23 +117,11 @@ def test_the_whole_of_site_yml_can_be_checked_and_a_site_that_manages_nothing_ke
         for number, name in enumerate(("n1", "n2"), start=1)
     }
     hosts = {name: {**here, "mgmt_ip": "127.0.0.1", "fabric_nics": nics[name]} for name in nics}
-    groups = {
-        "submit": {"hosts": {"head": here}},
-        "compute": {"hosts": hosts},
-        "slurm": {"children": {"submit": {}, "compute": {}}},
-        "switches": {"hosts": {}},
-    }
+    groups = {"submit": {"hosts": {"head": here}}, "compute": {"hosts": hosts}}
+    groups |= {"slurm": {"children": {"submit": {}, "compute": {}}}, "switches": {"hosts": {}}}
     (site / "hosts.yml").write_text(json.dumps({"all": {"children": groups}}))
     before = sorted(tmp_path.rglob("*"))
-    done = subprocess.run(
-        [BIN / "ansible-playbook", "-i", site, "playbooks/site.yml", "--check", "--diff"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_CACHE_PLUGIN": "memory"},
-    )
+    done = run_playbook("-i", site, "playbooks/site.yml", "--check", "--diff", ANSIBLE_CACHE_PLUGIN="memory")
     said = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
     assert "nothing: every setting is as wanted" in said

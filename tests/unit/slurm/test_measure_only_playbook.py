@@ -1,7 +1,5 @@
 """The acceptance playbook on a cluster where site.yml never ran: one folder is written, and nothing else."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,15 +1,15 @@
 """Whose jobs and stage folder are, and what is said of sudo: playbooks with a sudo that notes its words."""
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 import yaml
-from submit_host import BIN, CHECKOUT, SubmitHost
+from submit_host import CHECKOUT, SubmitHost
+
+from tests.kit.files import script
+from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow
 
@@ -25,8 +25,7 @@ _SCONTROL = (
 def sudo(tmp_path):
     """Return a sudo that does as it is told and notes it, and its notes."""
     program, log = tmp_path / "sudo", tmp_path / "sudo.log"
-    program.write_text(_SUDO.format(log=log))
-    program.chmod(0o755)
+    script(program, _SUDO.format(log=log))
     return program, log
 
 
@@ -59,11 +58,9 @@ def site_play(
 ) -> tuple[int, str]:
     """Call the first play of site.yml for two hosts as an ordinary user: status and what it printed."""
     program = tmp_path / "sudo"
-    program.write_text(sudo)
-    program.chmod(0o755)
+    script(program, sudo)
     user = tmp_path / "id"
-    user.write_text(f"#!/bin/sh\necho {uid}\n")
-    user.chmod(0o755)
+    script(user, f"#!/bin/sh\necho {uid}\n")
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     become = {"ansible_become": sudo == _NO_SUDO, "ansible_become_exe": str(program)}
     hosts = {"slurm": {"hosts": {"n1": here, "n2": here}}}
@@ -75,19 +72,13 @@ def site_play(
     )
     first = tmp_path / "first.yml"
     first.write_text(yaml.safe_dump(play))
-    done = subprocess.run(
-        [BIN / "ansible-playbook", "-i", inventory, first, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        env={
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "ANSIBLE_FORCE_COLOR": "0",
-            "ANSIBLE_CACHE_PLUGIN": "memory",
-        },
+    done = run_playbook(
+        "-i",
+        inventory,
+        first,
+        *options,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        ANSIBLE_CACHE_PLUGIN="memory",
     )
     return done.returncode, " ".join(done.stdout.replace("''", "'").split())
 
@@ -126,28 +117,16 @@ def test_the_stage_folder_is_made_and_written_to_by_its_user(tmp_path, sudo, run
     """Catches: a folder made or a mark written by root, which a share with root_squash refuses."""
     program, log = sudo
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    variables = {
-        "ansible_become": True,
-        "ansible_become_exe": str(program),
-        "shared_stage_path": str(tmp_path / "share"),
-        "mgmt_subnet": "127.0.0.0/8",
-        "slurm": {"run_as": run_as} if run_as else {},
-    }
+    variables = {"ansible_become": True, "ansible_become_exe": str(program)}
+    variables |= {"shared_stage_path": str(tmp_path / "share"), "mgmt_subnet": "127.0.0.0/8"}
+    variables |= {"slurm": {"run_as": run_as} if run_as else {}}
     hosts = {"submit": {"hosts": {"n1": here}}, "slurm": {"hosts": {"n1": here, "n2": here}}}
     inventory, play = tmp_path / "hosts.yml", tmp_path / "stage.yml"
     inventory.write_text(json.dumps({"all": {"vars": variables, "children": hosts}}))
     play.write_text(
         json.dumps([{"hosts": "slurm", "gather_facts": False, "roles": [{"role": "shared_stage"}]}])
     )
-    done = subprocess.run(
-        [BIN / "ansible-playbook", "-i", inventory, play],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_CACHE_PLUGIN": "memory"},
-    )
+    done = run_playbook("-i", inventory, play, ANSIBLE_CACHE_PLUGIN="memory")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "share" / ".mark.n2").read_text() == "n2\n"
     calls = [line for line in (log.read_text() if log.exists() else "").splitlines() if "-u " in line]

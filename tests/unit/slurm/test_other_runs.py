@@ -1,7 +1,5 @@
 """Two site folders for one cluster: the second does not start beside the first one's run."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -11,6 +9,7 @@ import pytest
 from shakedown.records.errors import BadInput
 from shakedown.slurm.client import NoAnswer, Slurm
 from shakedown.slurm.under_way import refuse_other_run
+from tests.kit.cases import cases
 
 
 class Queue(Slurm):
@@ -34,13 +33,11 @@ def queue(*lines: str, silent: bool = False) -> Queue:
     return made
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        "7|bob|n[1-2]||/scratch/b/runs/r9/reframe/stage/x",
-        "7|bob||n[1-2]|/scratch/b/runs/r9/reframe/stage/x",  # it waits
-        "7|bob|n2||/scratch/b/runs/r9/reframe",
-    ],
+    "7|bob|n[1-2]||/scratch/b/runs/r9/reframe/stage/x",
+    "7|bob||n[1-2]|/scratch/b/runs/r9/reframe/stage/x",  # it waits
+    "7|bob|n2||/scratch/b/runs/r9/reframe",
 )
 def test_a_run_of_another_folder_is_named(tmp_path, line):
     """Catches: two runs that measure on one node, each with a lock of its own."""
@@ -50,16 +47,14 @@ def test_a_run_of_another_folder_is_named(tmp_path, line):
         refuse_other_run(queue("1|eve|n1||/home/eve/train", line), tmp_path, ["n1", "n2"])
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        "7|bob|n[1-2]||{home}/runs/r9/reframe/stage/x",  # the lock's matter
-        "7|bob|n3||/scratch/b/runs/r9/reframe/stage/x",  # on other nodes
-        "7|bob|n1||/home/bob/runs/r9",
-        "7|bob|$(reboot)||/scratch/b/runs/r9/reframe/stage/x",
-        "7|bob",
-        "",
-    ],
+    "7|bob|n[1-2]||{home}/runs/r9/reframe/stage/x",  # the lock's matter
+    "7|bob|n3||/scratch/b/runs/r9/reframe/stage/x",  # on other nodes
+    "7|bob|n1||/home/bob/runs/r9",
+    "7|bob|$(reboot)||/scratch/b/runs/r9/reframe/stage/x",
+    "7|bob",
+    "",
 )
 def test_what_is_no_other_run_refuses_nothing(tmp_path, line):
     """Catches: our own run, another partition's, or a stranger's job that keeps us from starting."""
@@ -73,12 +68,8 @@ def test_a_reframe_between_its_jobs_is_seen(tmp_path):
     run = other / "runs/r9"
     run.mkdir(parents=True)
     (run / "jobs.json").write_text(json.dumps({"jobs": [{"nodes": ["n2", "n3"]}]}))
-    words = [
-        sys.executable,
-        "-c",
-        "import time; print(flush=True); time.sleep(60)",
-        f"--prefix={run}/reframe",
-    ]
+    words = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    words += [f"--prefix={run}/reframe"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()

@@ -1,7 +1,5 @@
 """A Slurm that does not answer for a while, or at all."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass, field
 
@@ -11,6 +9,7 @@ from shakedown.records.errors import BadInput
 from shakedown.slurm import client
 from shakedown.slurm.client import NoAnswer
 from shakedown.slurm.ending import Patience, flaw, how_it_ended
+from tests.kit.cases import cases
 
 DEAD = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 FORGOTTEN = "slurm_load_jobs error: Invalid job id specified"
@@ -163,17 +162,15 @@ def test_a_thousand_node_names_are_cut(slurm):
     assert len(flaw(state, nodes, ("other",), {}).message) == 2000
 
 
-@pytest.mark.parametrize(
-    ("said", "kind"),
-    [
-        (DEAD, NoAnswer),
-        ("slurm_load_node error: Socket timed out on send/recv operation", NoAnswer),
-        ("sinfo: error: Protocol authentication error", NoAnswer),
-        ("munge: Invalid credential", NoAnswer),
-        (FORGOTTEN, BadInput),
-        ("slurm_update error: Invalid node name specified", BadInput),
-        ("scontrol: error: Access/permission denied", BadInput),
-    ],
+@cases(
+    "said, kind",
+    (DEAD, NoAnswer),
+    ("slurm_load_node error: Socket timed out on send/recv operation", NoAnswer),
+    ("sinfo: error: Protocol authentication error", NoAnswer),
+    ("munge: Invalid credential", NoAnswer),
+    (FORGOTTEN, BadInput),
+    ("slurm_update error: Invalid node name specified", BadInput),
+    ("scontrol: error: Access/permission denied", BadInput),
 )
 def test_silence_and_refusal_are_told_apart(monkeypatch, said, kind):
     """Catches: a refusal that is asked again for ten minutes, and a silence taken for an answer."""

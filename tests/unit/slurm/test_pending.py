@@ -1,7 +1,5 @@
 """Jobs that wait for a node that went out of service after they were submitted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

@@ -1,7 +1,5 @@
 """What Slurm would refuse is told in one line before the first job is submitted."""
 
-from __future__ import annotations
-
 import io
 import json
 import pwd
@@ -17,6 +15,8 @@ from shakedown.run.folder import to_json
 from shakedown.slurm import preflight
 from shakedown.slurm.client import NoAnswer, Slurm
 from shakedown.slurm.preflight import check, fields, wanted
+from tests.kit.cases import cases
+from tests.kit.files import script
 
 PARTITION = (
     "PartitionName=gpu AllowGroups=ALL AllowAccounts={accounts} AllowQos=ALL Default=NO MaxTime=00:20:00 "
@@ -91,48 +91,42 @@ def test_what_slurm_takes_is_taken():
     check(slurm(), jobs(), "alice")
 
 
-@pytest.mark.parametrize(
-    ("block", "changes", "says"),
-    [
-        ({"partition": "gone"}, {}, r"slurm.partition 'gone': Slurm has no such partition -- use one of gpu"),
-        (
-            {"reservation": "gone"},
-            {},
-            r"slurm.reservation 'gone': .* no such reservation -- use one of maint1",
-        ),
-        ({"account": "gone"}, {}, r"slurm.account 'gone': Slurm has no such account for alice -- use one of"),
-        ({"account": "bench", "qos": "gone"}, {}, r"slurm.qos 'gone': alice may not use it with .*normal"),
-        ({"account": "other", "qos": "high"}, {}, r"slurm.qos 'high': alice may not use it with .*'other'"),
-        (
-            {"partition": "gpu"},
-            {"--oneliner show partition gpu": PARTITION.format(accounts="ALL", state="DRAIN")},
-            r"slurm.partition 'gpu' is DRAIN",
-        ),
-        (
-            {"partition": "gpu", "account": "bench"},
-            {"--oneliner show partition gpu": PARTITION.format(accounts="chem,bio", state="UP")},
-            r"'gpu' does not take slurm.account 'bench' \(AllowAccounts=chem,bio\)",
-        ),
-        (
-            {"reservation": "maint1"},
-            {
-                "--oneliner show reservation maint1": RESERVATION.format(
-                    users="root,bob", accounts="(null)", state="ACTIVE"
-                )
-            },
-            r"'maint1' is not for alice but for root, bob",
-        ),
-        (
-            {"reservation": "maint1"},
-            {
-                "--oneliner show reservation maint1": RESERVATION.format(
-                    users="alice", accounts="(null)", state="INACTIVE"
-                )
-            },
-            r"'maint1' is INACTIVE: it is from 2026-11-23T08:00:00 to 2026-11-24T08:00:00",
-        ),
-        ({}, {"associations": ""}, r"Slurm has no account for alice, and takes no job without one"),
-    ],
+@cases(
+    "block, changes, says",
+    ({"partition": "gone"}, {}, r"slurm.partition 'gone': Slurm has no such partition -- use one of gpu"),
+    ({"reservation": "gone"}, {}, r"slurm.reservation 'gone': .* no such reservation -- use one of maint1"),
+    ({"account": "gone"}, {}, r"slurm.account 'gone': Slurm has no such account for alice -- use one of"),
+    ({"account": "bench", "qos": "gone"}, {}, r"slurm.qos 'gone': alice may not use it with .*normal"),
+    ({"account": "other", "qos": "high"}, {}, r"slurm.qos 'high': alice may not use it with .*'other'"),
+    (
+        {"partition": "gpu"},
+        {"--oneliner show partition gpu": PARTITION.format(accounts="ALL", state="DRAIN")},
+        r"slurm.partition 'gpu' is DRAIN",
+    ),
+    (
+        {"partition": "gpu", "account": "bench"},
+        {"--oneliner show partition gpu": PARTITION.format(accounts="chem,bio", state="UP")},
+        r"'gpu' does not take slurm.account 'bench' \(AllowAccounts=chem,bio\)",
+    ),
+    (
+        {"reservation": "maint1"},
+        {
+            "--oneliner show reservation maint1": RESERVATION.format(
+                users="root,bob", accounts="(null)", state="ACTIVE"
+            )
+        },
+        r"'maint1' is not for alice but for root, bob",
+    ),
+    (
+        {"reservation": "maint1"},
+        {
+            "--oneliner show reservation maint1": RESERVATION.format(
+                users="alice", accounts="(null)", state="INACTIVE"
+            )
+        },
+        r"'maint1' is INACTIVE: it is from 2026-11-23T08:00:00 to 2026-11-24T08:00:00",
+    ),
+    ({}, {"associations": ""}, r"Slurm has no account for alice, and takes no job without one"),
 )
 def test_what_slurm_would_refuse_is_named_by_its_key(block, changes, says):
     """Catches: an unknown partition, account, QOS or reservation told by sbatch, hours into a run."""
@@ -141,24 +135,22 @@ def test_what_slurm_would_refuse_is_named_by_its_key(block, changes, says):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("fields_of", "says"),
-    [
-        (
-            "MaxNodes=1",
-            "job fabric.a is for 2 nodes, but slurm.partition 'gpu' takes at most 1 (MaxNodes=1) -- name "
-            "another partition, or measure with fewer nodes",
-        ),
-        (
-            "MinNodes=4",
-            "job fabric.a is for 2 nodes, but slurm.partition 'gpu' takes no less than 4 (MinNodes=4)",
-        ),
-        ("RootOnly=YES", "slurm.partition 'gpu' takes jobs of root alone (RootOnly=YES) -- name another"),
-        ("AllowQos=low,normal", "slurm.partition 'gpu' does not take slurm.qos 'high' (AllowQos=low,normal)"),
-        ("DenyQos=high", "slurm.partition 'gpu' does not take slurm.qos 'high' (DenyQos=high) -- name a"),
-        ("MaxNodes=UNLIMITED MinNodes=0 RootOnly=NO DenyQos=N/A", ""),
-        ("MaxNodes=2 MinNodes=2 AllowQos=high", ""),
-    ],
+@cases(
+    "fields_of, says",
+    (
+        "MaxNodes=1",
+        "job fabric.a is for 2 nodes, but slurm.partition 'gpu' takes at most 1 (MaxNodes=1) -- name "
+        "another partition, or measure with fewer nodes",
+    ),
+    (
+        "MinNodes=4",
+        "job fabric.a is for 2 nodes, but slurm.partition 'gpu' takes no less than 4 (MinNodes=4)",
+    ),
+    ("RootOnly=YES", "slurm.partition 'gpu' takes jobs of root alone (RootOnly=YES) -- name another"),
+    ("AllowQos=low,normal", "slurm.partition 'gpu' does not take slurm.qos 'high' (AllowQos=low,normal)"),
+    ("DenyQos=high", "slurm.partition 'gpu' does not take slurm.qos 'high' (DenyQos=high) -- name a"),
+    ("MaxNodes=UNLIMITED MinNodes=0 RootOnly=NO DenyQos=N/A", ""),
+    ("MaxNodes=2 MinNodes=2 AllowQos=high", ""),
 )
 def test_what_the_partition_itself_does_not_take_is_told(fields_of, says):
     """Catches: jobs of more nodes than the partition has for one, or of a QOS that it does not take: they
@@ -187,10 +179,10 @@ def test_a_name_that_slurm_does_not_know_is_told_as_scontrol_says_it(tmp_path, m
     """Catches: an unknown partition or reservation passed over as a silent Slurm, since scontrol says so on
     standard output and leaves standard error empty (24.11)."""
     program = tmp_path / "scontrol"
-    program.write_text(
-        f'#!/bin/sh\ncase "$*" in *" gone") echo; echo "{key.capitalize()} gone not found"; exit 1;; esac\n'
+    script(
+        program,
+        f'#!/bin/sh\ncase "$*" in *" gone") echo; echo "{key.capitalize()} gone not found"; exit 1;; esac\n',
     )
-    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(BadInput) as refused:
         check(Slurm(), jobs(**{key: "gone"}), "alice")

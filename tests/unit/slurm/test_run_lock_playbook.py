@@ -1,7 +1,5 @@
 """Two starts of the acceptance playbook on one submit host, and a start after one that was killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,12 +1,19 @@
 """What Slurm says of jobs and nodes."""
 
-from __future__ import annotations
+import json
+import re
+import runpy
+from pathlib import Path
 
 import pytest
 
+from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
 from shakedown.slurm.client import Slurm, parse_show_job, parse_unusable
 from shakedown.slurm.ending import not_submitted
+from shakedown.slurm.preflight import refuse_over_limits
+from tests.kit import records
+from tests.kit.cases import cases
 
 # As Slurm 24.11 prints it with --oneliner, shortened in the middle.
 COMPLETED = (
@@ -24,17 +31,15 @@ def test_completed_job():
     assert state.duration_s == 88.0
 
 
-@pytest.mark.parametrize(
-    ("was", "becomes"),
-    [
-        ("JobState=COMPLETED", "JobState=CANCELLED"),
-        ("JobState=COMPLETED", "JobState=TIMEOUT"),
-        ("JobState=COMPLETED", "JobState=NODE_FAIL"),
-        ("JobState=COMPLETED", "JobState=PREEMPTED"),
-        ("ExitCode=0:0", "ExitCode=3:0"),
-        ("ExitCode=0:0", "ExitCode=0:9"),
-        ("Restarts=0", "Restarts=1"),
-    ],
+@cases(
+    "was, becomes",
+    ("JobState=COMPLETED", "JobState=CANCELLED"),
+    ("JobState=COMPLETED", "JobState=TIMEOUT"),
+    ("JobState=COMPLETED", "JobState=NODE_FAIL"),
+    ("JobState=COMPLETED", "JobState=PREEMPTED"),
+    ("ExitCode=0:0", "ExitCode=3:0"),
+    ("ExitCode=0:0", "ExitCode=0:9"),
+    ("Restarts=0", "Restarts=1"),
 )
 def test_everything_else_is_not_good(was, becomes):
     """Catches: a job that printed its number and then failed, was cancelled, requeued or lost its node."""
@@ -71,17 +76,15 @@ def test_missing_exit_code_is_refused():
         parse_show_job(COMPLETED.replace("ExitCode=0:0", ""))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("n1|idle|none\nn2|idle|none\n", ""),
-        ("n1|idle|none\nn2|allocated|none\n", ""),
-        ("n1|idle|none\nn2|down*|Not responding\n", "Slurm cannot use n2: it is down and does not respond"),
-        ("n1|idle*|none\nn2|idle|none\n", "Slurm cannot use n1: it is idle and does not respond"),
-        ("n1|down*|bad DIMM\nn2|idle~|none\n", "n1: it is down and does not respond (bad DIMM)"),
-        ("n1|idle|none\nn2|drained|bad DIMM\n", "Slurm cannot use n2: it is drained (bad DIMM)"),
-        ("n1|idle|none\n", "n2: it is unknown to Slurm"),
-    ],
+@cases(
+    "text, says",
+    ("n1|idle|none\nn2|idle|none\n", ""),
+    ("n1|idle|none\nn2|allocated|none\n", ""),
+    ("n1|idle|none\nn2|down*|Not responding\n", "Slurm cannot use n2: it is down and does not respond"),
+    ("n1|idle*|none\nn2|idle|none\n", "Slurm cannot use n1: it is idle and does not respond"),
+    ("n1|down*|bad DIMM\nn2|idle~|none\n", "n1: it is down and does not respond (bad DIMM)"),
+    ("n1|idle|none\nn2|drained|bad DIMM\n", "Slurm cannot use n2: it is drained (bad DIMM)"),
+    ("n1|idle|none\n", "n2: it is unknown to Slurm"),
 )
 def test_unusable_nodes_are_named(text, says):
     """Catches: a job queued for ever on a node that is down, a drained node named without its reason."""
@@ -123,3 +126,183 @@ def test_what_is_no_list_of_hosts_is_not_asked(said):
     """Catches: an option of scontrol, or a word of a shell, where nodes are expected."""
     assert Expands().hostnames(said) == []
     assert Expands().hostnames("n1") == ["n1"]
+
+
+# What sbatch is given of a site, a plan and a night, by ReFrame's configuration.
+
+SETTINGS = Path(__file__).parents[3] / "reframe_tests" / "settings.py"
+
+
+def jobs_json(**more: object) -> str:
+    """The jobs.json of a run that measures nothing."""
+    return json.dumps({"schema": 1, "run": "r1", "jobs": [], "nics": {}} | more)
+
+
+@pytest.fixture
+def access(tmp_path, monkeypatch):
+    """Return what stands in front of every job's own options, for a jobs.json and a night's options.
+
+    None for no run at all, an empty text for a run without the file.
+    """
+
+    def read(jobs: str | None, night: str = "[]") -> list[str]:
+        run = tmp_path / "runs" / "r1"
+        run.mkdir(parents=True, exist_ok=True)
+        if jobs:
+            (run / "jobs.json").write_text(jobs)
+        monkeypatch.setenv("SHAKEDOWN_RUN", "" if jobs is None else str(run))
+        monkeypatch.setenv("SHAKEDOWN_ACCESS", night)
+        monkeypatch.delenv("SHAKEDOWN_SITE", raising=False)
+        made = runpy.run_path(str(SETTINGS))["site_configuration"]
+        return made["systems"][0]["partitions"][0]["access"]
+
+    return read
+
+
+def test_a_plans_options_come_after_the_sites_and_before_the_nights(access):
+    """Catches: a slurm: block that no job gets; a night in the site's QOS: the last option holds."""
+    assert access(jobs_json(submit=["--partition=gpu", "--qos=normal"]), '["--qos=scavenger"]') == [
+        "--no-requeue",
+        "--exclusive",
+        "--partition=gpu",
+        "--qos=normal",
+        "--qos=scavenger",
+    ]
+
+
+def test_without_a_block_slurm_decides(access):
+    """Catches: a run made by an earlier release, or none yet, that cannot be read."""
+    assert access(jobs_json()) == access(None) == ["--no-requeue", "--exclusive"]
+
+
+@cases(
+    "jobs, said",
+    ('{"submit": [', r"jobs\.json: Expecting value: line 1 column 13"),
+    ('{"schema": 9, "run": "r1", "jobs": [], "nics": {}}', r"jobs\.json: schema: Input should be 1"),
+    ("", r"jobs\.json: does not exist"),
+    ids=["cut off", "of another release", "not there"],
+)
+def test_a_run_without_a_usable_plan_ends_it_in_one_line(jobs, said, access, capsys):
+    """Catches: ReFrame that leaves out the check which cannot read its jobs, says PASSED 0/0 and exits 0."""
+    with pytest.raises(SystemExit) as ended:
+        access(jobs)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(f"{said}.* -- .*`shakedown plan INVENTORY --output FOLDER` makes one$", line)
+
+
+@pytest.mark.parametrize("variable", ["SHAKEDOWN_RUN", "SHAKEDOWN_SITE"])
+def test_a_relative_path_is_refused_with_the_absolute_one(variable, monkeypatch, capsys):
+    """Catches: a path taken from the folder of settings.py, where ReFrame reads it: another file, or none."""
+    for name in ("SHAKEDOWN_RUN", "SHAKEDOWN_SITE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "reports/runs/r1")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SETTINGS))
+    assert ended.value.code == 2
+    said = f"{variable}: 'reports/runs/r1' is relative -- export {variable}=\"$PWD/reports/runs/r1\"\n"
+    assert capsys.readouterr().err == said
+
+
+# What an account or a QOS can never have is told before the first job, with both numbers.
+
+# As sacctmgr 24.11 shows them with --parsable2; each row: the columns that are asked for.
+ALICE = "bench|alice|||normal|{wall}|{tres}|{jobs}|{submit}|||"
+BENCH = "bench|||root||||||{grp}||"
+ROOT = "root|||||||||||"
+QOS = "{name}|{wall}|{tres}|||{grp}|||{user}"
+
+
+def jobs(*nodes: int, limit_s: int = 600, at_once: int = 4) -> Jobs:
+    """Return jobs of so many nodes each."""
+    specs = [
+        records.job(
+            name=f"fabric.{i}",
+            tests=("t",),
+            nodes=tuple(f"n{n}" for n in range(1, count + 1)),
+            time_limit_s=limit_s,
+        )
+        for i, count in enumerate(nodes)
+    ]
+    return Jobs(run="r1", jobs=tuple(specs), nics={}, max_jobs=at_once)
+
+
+def check(plan, *, qos="", partition_qos="", account="bench", rows=None, **limits):
+    """Ask a Slurm with these limits."""
+    cells = {"wall": "", "tres": "", "jobs": "", "submit": "", "grp": "", "user": "", **limits}
+    asked = []
+
+    def ask(*argv):
+        asked.append(argv)
+        what = " ".join(argv[4:-1])
+        if what == "show associations account=bench":
+            lines = rows or [BENCH.format(**cells), ALICE.format(**cells)]
+            return "\n".join(lines) + "\n"
+        if what == "show associations account=root":
+            return ROOT + "\n"
+        if what == "show user user=alice":
+            return "bench\n"
+        if what.startswith("show qos name="):
+            name = what.removeprefix("show qos name=")
+            empty = dict.fromkeys(cells, "")
+            mine = {**empty, **limits.get("of_qos", {}).get(name, {})}
+            return QOS.format(name=name, **mine) + "\n"
+        raise AssertionError(argv)
+
+    refuse_over_limits(
+        ask, plan, "alice", account=account, qos=qos, partition="gpu", partition_qos=partition_qos
+    )
+    return asked
+
+
+def test_what_the_account_allows_is_taken():
+    """Catches: a limit of exactly what is planned that is refused, and an account without limits."""
+    check(jobs(2, 2))
+    check(jobs(2, 2, at_once=2), tres="cpu=64,node=2", wall="00:10:00", submit="2", jobs="2", grp="node=2")
+    check(jobs(1), rows=["no row of that form"])
+
+
+@cases(
+    "limits, says",
+    (
+        {"tres": "cpu=9,node=1"},
+        "fabric.0 is for 2 nodes, but slurm.account 'bench' of alice allows 1 (MaxTRES",
+    ),
+    ({"grp": "node=1"}, "fabric.0 is for 2 nodes, but slurm.account 'bench' allows 1 (GrpTRES node=1)"),
+    (
+        {"wall": "00:09:00"},
+        "fabric.0 may take 600 s, but slurm.account 'bench' of alice allows 540 s (MaxWall",
+    ),
+    (
+        {"submit": "1"},
+        "2 jobs of a stage are submitted at a time, but slurm.account 'bench' of alice lets alice",
+    ),
+    ({"jobs": "0"}, "lets alice have 0 (MaxJobs) -- name another account"),
+)
+@pytest.mark.parametrize("account", ["bench", ""])
+def test_what_it_can_never_have_is_refused(limits, says, account):
+    """Catches: a job that waits for ever, or is refused in the middle of a stage."""
+    with pytest.raises(BadInput) as refused:
+        check(jobs(2, 2), account=account, **limits)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "partition", "named"), [("high", "", "high"), ("", "", "normal"), ("high", "of_gpu", "of_gpu")]
+)
+def test_the_qos_of_job_association_and_partition_count(asked, partition, named):
+    """Catches: a limit of the QOS that the job gets without asking for it."""
+    limits = {"of_qos": {named: {"user": "node=1"}}}
+    with pytest.raises(BadInput, match=rf"slurm.qos '{named}' allows 1 \(MaxTRESPU node=1\)"):
+        check(jobs(2), qos=asked, partition_qos=partition, **limits)
+
+
+def test_what_others_wrote_in_slurm_is_not_asked_for():
+    """Catches: an account's parent or a QOS that becomes an option of sacctmgr."""
+    rows = [
+        BENCH.replace("root", "--format=x").format(grp=""),
+        ALICE.format(wall="x|", tres="", jobs="", submit=""),
+    ]
+    asked = check(jobs(2), qos="a b,-x", rows=rows)
+    assert not any("--format=x" in " ".join(argv) or "-x" in argv[-2] for argv in asked)

@@ -1,11 +1,9 @@
 """The acceptance playbook asks the nodes for the plan's software before it writes or submits anything."""
 
-from __future__ import annotations
-
-import json
-
 import pytest
 from submit_host import SubmitHost
+
+from tests.kit.files import edited
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -23,11 +21,9 @@ def site(tmp_path):
     made = SubmitHost(tmp_path)
     for run in ("one", "two"):
         made.plan(run)
-        path = made.runs / run / "jobs.json"
-        jobs = json.loads(path.read_text())
-        for job in jobs["jobs"]:
-            job["software"] = {"perftest": {"from": {"path": "/no/such"}}}
-        path.write_text(json.dumps(jobs))
+        with edited(made.runs / run / "jobs.json") as jobs:
+            for job in jobs["jobs"]:
+                job["software"] = {"perftest": {"from": {"path": "/no/such"}}}
     return made
 
 

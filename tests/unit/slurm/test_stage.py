@@ -1,7 +1,5 @@
 """A stage's time limit, and what is written of the jobs that it cut off."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -9,18 +7,18 @@ import sys
 import pytest
 from submit_host import SubmitHost
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.collect.run import gather
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
 from shakedown.plan.time_limits import stage_limit_s
 from shakedown.records.base import Stage
 from shakedown.records.reading import read_record
-from shakedown.references.files import load_catalogue
 from shakedown.run.folder import RESULTS, write_lines
 from shakedown.run.lock import Holder, RunLock
 from shakedown.slurm.stage import unended
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.run import ran
+from tests.kit.site import WHERE, document, plan_site
 
 HOLDER = Holder(run="r1", host="h", boot="b", pid=1, start_ticks=1, user="u", since="s", ticket="t1")
 
@@ -44,7 +42,7 @@ def test_the_limit_follows_from_the_plan():
 def test_every_stage_of_a_plan_has_a_limit_that_its_jobs_fit_into(nodes):
     """Catches: a limit that a tiny plan or a large one cannot keep, or one longer than jobs one by one."""
     made = site_of(document(nodes), WHERE)
-    _, jobs = make_plan(made, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    _, jobs = plan_site(made)
     stages = {job.stage for job in jobs.jobs}
     assert {Stage.FABRIC, Stage.COLLECTIVE} <= stages
     for stage in stages:
@@ -62,7 +60,7 @@ def test_a_larger_mesh_has_a_longer_limit():
     limits = []
     for nodes in (2, 8, 32):
         made = site_of(document(nodes), WHERE)
-        _, jobs = make_plan(made, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+        _, jobs = plan_site(made)
         limits.append(stage_limit_s(jobs, Stage.FABRIC))
     assert limits == sorted(set(limits))
 
@@ -82,13 +80,7 @@ def stage(site: SubmitHost, *options: str) -> subprocess.CompletedProcess[str]:
     run = site.home / "runs" / "r1"
     reframe = [f"{site.home}/venv/bin/reframe", f"--prefix={run}/reframe", "--tag=^fabric$", "--run"]
     argv = [sys.executable, "-m", "shakedown.slurm.stage", site.home, run, "fabric", "--ticket=t1", *options]
-    return subprocess.run(
-        [*map(str, argv), "--", *reframe],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=site.environment | {"SHAKEDOWN_RUN": str(run)},
-    )
+    return ran(*argv, "--", *reframe, env=site.environment | {"SHAKEDOWN_RUN": str(run)})
 
 
 @pytest.mark.slow

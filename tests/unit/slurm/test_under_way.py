@@ -1,7 +1,5 @@
 """What a start does about a run that it finds on the submit host."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from shakedown.run.lock import Holder
 from shakedown.slurm.client import NoAnswer
 from shakedown.slurm.run_control import make_ready
 from shakedown.slurm.under_way import Asked, Left, cancel_own, decide, own_jobs
+from tests.kit.cases import cases
 
 THEIRS = Holder(
     run="r1",
@@ -28,26 +27,24 @@ SILENT = Left(silent="squeue: connect failure")
 BOTH_WAYS = ("-e run_id=r1 -e run_under_way=resume", "-e run_under_way=cancel")
 
 
-@pytest.mark.parametrize(
-    ("playbook", "left", "asked", "run", "action", "words"),
-    [
-        ("alive", NOTHING, "refuse", "r2", "refuse", ("kill 4242", *BOTH_WAYS)),
-        ("alive", NOTHING, "cancel", "r2", "refuse", ("end it first, on ctl: kill 4242",)),
-        ("alive", NOTHING, "resume", "r1", "refuse", ("end it first, on ctl: kill 4242",)),
-        ("dead", REFRAME, "refuse", "r2", "refuse", ("still running: ReFrame (process 9)", *BOTH_WAYS)),
-        ("dead", JOBS, "refuse", "r2", "refuse", ("still running: Slurm job 7, 8", *BOTH_WAYS)),
-        ("dead", SILENT, "refuse", "r2", "refuse", ("connect failure", *BOTH_WAYS)),
-        ("dead", NOTHING, "refuse", "r2", "take", ("was broken off", BOTH_WAYS[0])),
-        ("elsewhere", NOTHING, "refuse", "r2", "refuse", ("cannot be seen from here", *BOTH_WAYS)),
-        ("elsewhere", JOBS, "refuse", "r2", "refuse", ("cannot be seen from here", *BOTH_WAYS)),
-        ("dead", JOBS, "cancel", "r2", "clear", ("was ended",)),
-        ("elsewhere", JOBS, "cancel", "r2", "clear", ("was ended",)),
-        ("dead", REFRAME, "resume", "r1", "clear", ("was ended",)),
-        ("elsewhere", NOTHING, "resume", "r1", "clear", ("was ended",)),
-        # To go on with one run does not end another.
-        ("dead", REFRAME, "resume", "r2", "refuse", BOTH_WAYS),
-        ("dead", NOTHING, "resume", "r2", "take", ("was broken off",)),
-    ],
+@cases(
+    "playbook, left, asked, run, action, words",
+    ("alive", NOTHING, "refuse", "r2", "refuse", ("kill 4242", *BOTH_WAYS)),
+    ("alive", NOTHING, "cancel", "r2", "refuse", ("end it first, on ctl: kill 4242",)),
+    ("alive", NOTHING, "resume", "r1", "refuse", ("end it first, on ctl: kill 4242",)),
+    ("dead", REFRAME, "refuse", "r2", "refuse", ("still running: ReFrame (process 9)", *BOTH_WAYS)),
+    ("dead", JOBS, "refuse", "r2", "refuse", ("still running: Slurm job 7, 8", *BOTH_WAYS)),
+    ("dead", SILENT, "refuse", "r2", "refuse", ("connect failure", *BOTH_WAYS)),
+    ("dead", NOTHING, "refuse", "r2", "take", ("was broken off", BOTH_WAYS[0])),
+    ("elsewhere", NOTHING, "refuse", "r2", "refuse", ("cannot be seen from here", *BOTH_WAYS)),
+    ("elsewhere", JOBS, "refuse", "r2", "refuse", ("cannot be seen from here", *BOTH_WAYS)),
+    ("dead", JOBS, "cancel", "r2", "clear", ("was ended",)),
+    ("elsewhere", JOBS, "cancel", "r2", "clear", ("was ended",)),
+    ("dead", REFRAME, "resume", "r1", "clear", ("was ended",)),
+    ("elsewhere", NOTHING, "resume", "r1", "clear", ("was ended",)),
+    # To go on with one run does not end another.
+    ("dead", REFRAME, "resume", "r2", "refuse", BOTH_WAYS),
+    ("dead", NOTHING, "resume", "r2", "take", ("was broken off",)),
 )
 def test_a_start_ends_no_run_unless_told_to(playbook, left, asked, run, action, words):
     """Catches: two runs at once; a living run ended; an unattended night blocked for ever by a dead one."""

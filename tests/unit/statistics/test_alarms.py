@@ -1,6 +1,4 @@
-"""Alarms and change points on simulated nights; tests/bench/bench_alarms.py counts the rates at length."""
-
-from __future__ import annotations
+"""Alarms and change points on simulated nights; research/bench_alarms.py counts the rates at length."""
 
 import sys
 from pathlib import Path
@@ -19,6 +17,7 @@ from shakedown.daytwo.history.alarms_and_steps import (
 )
 from shakedown.daytwo.history.baselines import split_common, weekdays, without_own_weeks
 from shakedown.daytwo.history.night_charts import Charts
+from tests.kit.cases import cases
 
 pytestmark = pytest.mark.slow  # thousands of series
 
@@ -112,13 +111,11 @@ def heavy(seed: int, series: int, count: int) -> np.ndarray:
     return 390 * (1 + CV / np.sqrt(2) * np.random.default_rng(seed).standard_t(4, (series, count)))
 
 
-@pytest.mark.parametrize(
-    ("values", "most"),
-    [
-        (lambda: correlated(11, 1000, 395, 0.3), 4),
-        (lambda: correlated(12, 1000, 395, 0.7), 20),
-        (lambda: heavy(13, 1000, 395), 4),
-    ],
+@cases(
+    "values, most",
+    (lambda: correlated(11, 1000, 395, 0.3), 4),
+    (lambda: correlated(12, 1000, 395, 0.7), 20),
+    (lambda: heavy(13, 1000, 395), 4),
 )
 def test_nights_that_are_neither_independent_nor_normal_are_no_alarms(values, most):
     """Catches: charts that hold for white noise only: 29 to 869 false alarms in 1,000 years, not 1."""
@@ -131,7 +128,7 @@ def test_a_step_in_heavy_tails_is_alarmed_within_two_nights(count):
     values = heavy(38, 4000, count)
     values[:400, -2:] *= 0.98
     hit = {a.series for a in find_alarms(split_common(values)[0], higher=True) if a.night == count - 1}
-    # 95 % and more (tests/bench/bench_alarms.py), less two standard errors of 400.
+    # 95 % and more (research/bench_alarms.py), less two standard errors of 400.
     assert len(hit & set(range(400))) >= 0.93 * 400
 
 
@@ -181,14 +178,12 @@ def test_a_step_of_a_node_with_its_own_week_is_alarmed_within_two_nights(count):
     assert len({a.series for a in found if a.night == count - 1}) >= 970
 
 
-@pytest.mark.parametrize(
+@cases(
     "values",
-    [
-        lambda: nights(35, 512, 120),
-        lambda: heavy(35, 512, 120),
-        lambda: correlated(35, 512, 120, 0.7),
-        lambda: odd_nights(35, 120, 0.01),
-    ],
+    lambda: nights(35, 512, 120),
+    lambda: heavy(35, 512, 120),
+    lambda: correlated(35, 512, 120, 0.7),
+    lambda: odd_nights(35, 120, 0.01),
 )
 def test_no_week_is_taken_out_of_nodes_that_have_none(values):
     """Catches: chance means of few Mondays believed: of losses of 2 % under t4 87 % found and not 93 %."""

@@ -1,12 +1,11 @@
 """What two nights say of a step, and how rarely nights without one say it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from shakedown.daytwo.history.night_charts import Nights, limit
 from shakedown.daytwo.history.night_noise import Tails, TailSide, both_sides, through_quantiles
+from tests.kit.cases import cases
 
 NORMAL = Tails(TailSide(300.0, 1.0, 0.5), TailSide(300.0, 1.0, 0.5))
 HEAVY = Tails(TailSide(4.0, 0.75, 0.5), TailSide(4.0, 0.75, 0.5))
@@ -41,15 +40,13 @@ def test_one_sided_noise_needs_more_than_heavy_tails():
     assert limit(0.0, 0.0, 30.0, 1e-4, ONE_SIDED) > limit(0.0, 0.0, 30.0, 1e-4, HEAVY) + 0.5
 
 
-@pytest.mark.parametrize(
-    ("night_before", "first", "second", "tails", "step"),
-    [
-        (0.0, 7.0, 7.0, HEAVY, True),
-        (0.0, 9.0, 3.0, HEAVY, False),  # as far out together, and not alike
-        (0.0, 7.0, 7.0, NORMAL, True),
-        (0.0, 4.0, 4.0, NORMAL, False),  # too small for two nights
-        (0.0, -7.0, -7.0, HEAVY, False),
-    ],
+@cases(
+    "night_before, first, second, tails, step",
+    (0.0, 7.0, 7.0, HEAVY, True),
+    (0.0, 9.0, 3.0, HEAVY, False),  # as far out together, and not alike
+    (0.0, 7.0, 7.0, NORMAL, True),
+    (0.0, 4.0, 4.0, NORMAL, False),  # too small for two nights
+    (0.0, -7.0, -7.0, HEAVY, False),
 )
 def test_two_nights_are_a_step_if_they_are_far_out_and_alike(night_before, first, second, tails, step):
     """Catches: an odd night beside a slow one, and an improvement, called a loss."""

@@ -1,7 +1,5 @@
 """Statistics: published worked numbers, and the false-alarm rate that the outlier rule claims."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The map of a host: distances, pairs, what is wrong, and what Slurm and MPI are told."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -9,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shakedown.records.errors import BadInput
+from shakedown.topology.distance import Distance
 from shakedown.topology.host_map import (
-    Distance,
     Topology,
     acs_bridges,
     distance,
@@ -24,6 +22,7 @@ from shakedown.topology.host_map import (
     slurm_topology,
 )
 from shakedown.topology.picture import picture
+from tests.kit.cases import cases
 
 CAPTURE = Path(__file__).parent / "h200_vm.json"
 
@@ -82,23 +81,21 @@ def switched():
     return devices
 
 
-@pytest.mark.parametrize(
-    ("path_a", "path_b", "roots", "nodes", "expected"),
-    [
-        (["0000:01:00.0", "0000:02:00.0"], ["0000:01:00.0", "0000:02:01.0"], "aa", (0, 0), Distance.PIX),
-        (
-            ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"],
-            ["0000:01:00.0", "0000:02:01.0"],
-            "aa",
-            (0, 0),
-            Distance.PXB,
-        ),
-        (["0000:01:00.0"], ["0000:01:01.0"], "aa", (0, 0), Distance.PHB),
-        ([], [], "aa", (0, 0), Distance.PHB),
-        (["0000:01:00.0"], ["0000:01:01.0"], "ab", (0, 0), Distance.NODE),
-        (["0000:01:00.0"], ["0000:01:01.0"], "ab", (0, 1), Distance.SYS),
-        (["0000:01:00.0"], ["0000:01:01.0"], "ab", (-1, -1), Distance.SYS),
-    ],
+@cases(
+    "path_a, path_b, roots, nodes, expected",
+    (["0000:01:00.0", "0000:02:00.0"], ["0000:01:00.0", "0000:02:01.0"], "aa", (0, 0), Distance.PIX),
+    (
+        ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"],
+        ["0000:01:00.0", "0000:02:01.0"],
+        "aa",
+        (0, 0),
+        Distance.PXB,
+    ),
+    (["0000:01:00.0"], ["0000:01:01.0"], "aa", (0, 0), Distance.PHB),
+    ([], [], "aa", (0, 0), Distance.PHB),
+    (["0000:01:00.0"], ["0000:01:01.0"], "ab", (0, 0), Distance.NODE),
+    (["0000:01:00.0"], ["0000:01:01.0"], "ab", (0, 1), Distance.SYS),
+    (["0000:01:00.0"], ["0000:01:01.0"], "ab", (-1, -1), Distance.SYS),
 )
 def test_distance_is_that_of_nvidia_smi(path_a, path_b, roots, nodes, expected):
     """Each entry is a path whose name decides whether NCCL uses GPUDirect; a wrong one hides a bad slot."""
@@ -132,14 +129,12 @@ def test_a_good_host_has_no_problems():
     assert problems(host(switched())) == []
 
 
-@pytest.mark.parametrize(
-    ("index", "change", "words"),
-    [
-        (1, {"width": 8}, "mlx5_3 (0000:10:11.0): PCIe link is x8, can be x16"),
-        (0, {"width": 8}, "0000:10:10.0 (0000:10:10.0): PCIe link is x8, can be x16"),
-        (3, {"speed_gt_s": 16.0}, "mlx5_2 (0000:20:11.0): PCIe link runs at 16 GT/s, can run at 32 GT/s"),
-        (5, {"numa_node": -1}, "mlx5_1: numa_node is -1 on a host with 2 NUMA nodes"),
-    ],
+@cases(
+    "index, change, words",
+    (1, {"width": 8}, "mlx5_3 (0000:10:11.0): PCIe link is x8, can be x16"),
+    (0, {"width": 8}, "0000:10:10.0 (0000:10:10.0): PCIe link is x8, can be x16"),
+    (3, {"speed_gt_s": 16.0}, "mlx5_2 (0000:20:11.0): PCIe link runs at 16 GT/s, can run at 32 GT/s"),
+    (5, {"numa_node": -1}, "mlx5_1: numa_node is -1 on a host with 2 NUMA nodes"),
 )
 def test_each_planted_fault_is_named(index, change, words):
     """Each entry is a device in the wrong state; the sentence names device, value found and value wanted."""
@@ -247,15 +242,13 @@ def test_picture_is_valid_and_holds_every_device():
     assert drawing.count('stroke="#c0392b"') == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        {"host": "<script>"},
-        {"schema": 2},
-        {"devices": [pci("zz", "", [], 0, "0x03", "0x10de")]},
-        {"devices": [gpu("0000:01:00.0", "pci0000:00", [], 0, netdevs=["<b>"])]},
-        {"numa": [{"node": 0, "cpus": "$(reboot)"}]},
-    ],
+    {"host": "<script>"},
+    {"schema": 2},
+    {"devices": [pci("zz", "", [], 0, "0x03", "0x10de")]},
+    {"devices": [gpu("0000:01:00.0", "pci0000:00", [], 0, netdevs=["<b>"])]},
+    {"numa": [{"node": 0, "cpus": "$(reboot)"}]},
 )
 def test_hostile_documents_are_refused(change):
     """Each entry is something that a host must not be able to put into a picture or a configuration file."""

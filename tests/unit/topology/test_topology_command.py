@@ -1,23 +1,21 @@
 """The command: what it prints, its exit status, and that bad input is one line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from test_topology import document, switched
+
+from tests.kit.cases import cases
+from tests.kit.run import python
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def command(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user would."""
-    return subprocess.run(
-        [sys.executable, "-m", "shakedown", "topology", *argv], capture_output=True, text=True, check=False
-    )
+    return python("-m", "shakedown", "topology", *argv)
 
 
 @pytest.fixture
@@ -60,13 +58,11 @@ def test_rail_groups_come_from_the_inventory(shakedown):
     assert out.count("SwitchName") == 1
 
 
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["no-such-host.invalid"], "no-such-host.invalid: "),
-        (["--", "-oProxyCommand=true"], "shakedown: '-oProxyCommand=true' is no host"),
-        (["/nonexistent", "--switches"], "shakedown: /nonexistent: "),
-    ],
+@cases(
+    "argv, words",
+    (["no-such-host.invalid"], "no-such-host.invalid: "),
+    (["--", "-oProxyCommand=true"], "shakedown: '-oProxyCommand=true' is no host"),
+    (["/nonexistent", "--switches"], "shakedown: /nonexistent: "),
 )
 def test_bad_input_is_one_line(argv, words, shakedown):
     """Catches a traceback, and a host name that ssh takes for an option."""

@@ -35,7 +35,7 @@ from shakedown.onnode.noted import note, note_line
 from shakedown.records.errors import BadInput
 from shakedown.records.untrusted import complete_lines, holds_something, loads, read_plain, unused
 from shakedown.records.wording import FILE_NAME
-from shakedown.statistics.remeasure import CellTally, Samples
+from shakedown.statistics.robust import CellTally, Samples
 
 # What the drivers' journals say, and with what each start measured. Compute nodes use this: no libraries.
 

@@ -1,17 +1,14 @@
 """A benchmark is one folder and one line: a copy of Shakedown gets one more, and everything else knows it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import shakedown
+from tests.kit.run import python
 
 TOY = Path(__file__).with_name("toy")
 LINE = '    "stream",\n'
@@ -28,7 +25,7 @@ from shakedown.judge.words import subject
 from shakedown.intent.site import NoFabric, Site
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import leave_the_rest
+from tests.kit.job import leave_the_rest
 
 folder = Path(sys.argv[1])
 site = Site(
@@ -81,9 +78,7 @@ def house(tmp_path_factory):
             "PYTHONPATH": f"{place}:{repository}:{repository}/docs",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        done = subprocess.run(
-            [sys.executable, *words], cwd=place, env=variables, capture_output=True, text=True, check=False
-        )
+        done = python(*words, cwd=place, env=variables)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

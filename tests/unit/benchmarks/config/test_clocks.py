@@ -1,22 +1,19 @@
 """Clocks: how far a node's is off, as far as round trips can tell, and what a reader is told."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from settings_site import FABRIC
 
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import gather
-from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.results import ClockReading, Snapshot
 from shakedown.references.catalogue import Catalogue
+from tests.kit.cases import cases
+from tests.kit.run import write_run
+from tests.kit.site import fabric, plan_site, with_nics
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 CELL = "config/clock/offset/n2/-/-/-"
@@ -50,25 +47,13 @@ def test_a_clock_that_was_set_meanwhile_tells_nothing():
 @pytest.fixture
 def verdict(tmp_path):
     """Judge a run of two nodes and a submit host; call it with n2's bounds in seconds."""
-    nics = {
-        f"n{i}": [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{i}"}]
-        for i in (1, 2)
-    }
 
     def judged(*clocks: tuple[str, float, float, str], **config: float):
-        asked = {"config": config, "counter_tests": False}
-        site = Site.model_validate(
-            {
-                "fabric": FABRIC,
-                "acceptance": Acceptance.model_validate(asked),
-                "nics": nics,
-                "addresses": {"n1": "192.0.2.1", "n2": "192.0.2.2"},
-            }
+        plan, jobs = plan_site(
+            with_nics(fabric(), ("n1", "n2"), acceptance={"config": config}), Catalogue([])
         )
-        plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
         (tmp_path / "raw").mkdir(exist_ok=True)
-        (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
-        (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
+        write_run(tmp_path, plan, jobs)
         parts = [{"host": n, "kind": "node", "name": n, "attributes": {"boot_id": n}} for n in plan.nodes]
         found = [dict(zip(("host", "low_s", "high_s", "munge"), clock, strict=True)) for clock in clocks]
         document = {"schema": 1, "run": "r1", "taken": "2026-11-20T00:00:00Z", "components": parts}
@@ -106,17 +91,15 @@ def test_a_clock_behind_is_said_so(verdict):
     assert "munge" not in found.reason
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "outcome"),
-    [
-        (-0.5, 0.5, None),
-        (0.8, 0.9, None),  # within 0.75 to 0.95 of the submit host's
-        (0.9, 1.5, "NOT-RUN"),  # on both sides of the limit
-        (-30.0, 30.0, "NOT-RUN"),
-        (1.01, 1.04, "NOT-RUN"),  # 0.96 to 1.09: the submit host's own reading has bounds too
-        (1.06, 1.1, "FAIL"),
-        (-1.1, -1.06, "FAIL"),
-    ],
+@cases(
+    "low, high, outcome",
+    (-0.5, 0.5, None),
+    (0.8, 0.9, None),  # within 0.75 to 0.95 of the submit host's
+    (0.9, 1.5, "NOT-RUN"),  # on both sides of the limit
+    (-30.0, 30.0, "NOT-RUN"),
+    (1.01, 1.04, "NOT-RUN"),  # 0.96 to 1.09: the submit host's own reading has bounds too
+    (1.06, 1.1, "FAIL"),
+    (-1.1, -1.06, "FAIL"),
 )
 def test_only_what_the_round_trips_prove_is_decided(verdict, low, high, outcome):
     """Catches: a slow connection that passes or fails a clock by chance."""

@@ -1,24 +1,20 @@
 """A second owner of an address on a rail: heard by the owner's probe, or in another node's ARP table."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
 import pytest
-from settings_site import FABRIC
 from test_settings_stage import report
 
 from shakedown.benchmarks.config.job import WantedNeighbours, neighbours, peers, read_table
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import gather
-from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.results import ClockReading, Component, Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.nic_counters import JobFolder
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.job import leave_the_rest, output, write_outputs
+from tests.kit.run import raw_of, write_run
+from tests.kit.site import fabric, plan_site, with_nics
 
 MACS = {f"n{i}": f"52:54:00:00:00:0{i}" for i in (1, 2, 3)}
 STRANGER = "52:54:00:00:00:99"
@@ -47,23 +43,9 @@ def of_three(tmp_path):
 
 def stage(tmp_path, names):
     """Plan a config stage of some nodes and return what judges it."""
-    nics = {
-        n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{n[1]}"}]
-        for n in names
-    }
-    site = Site.model_validate(
-        {
-            "fabric": FABRIC,
-            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
-            "nics": nics,
-            "addresses": {n: f"192.0.2.{n[1]}" for n in names},
-        }
-    )
-    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
-    job = tmp_path / "raw" / "config.settings.a1"
-    job.mkdir(parents=True)
-    (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
-    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
+    site = with_nics(fabric(), names)
+    plan, jobs = plan_site(site, Catalogue([]))
+    write_run(tmp_path, plan, jobs)
     inventory = Snapshot(
         run="r1",
         taken="2026-11-20T00:00:00Z",
@@ -72,9 +54,7 @@ def stage(tmp_path, names):
         components=tuple(Component(host=n, kind="node", name=n, attributes={"boot_id": n}) for n in names),
     )
     (tmp_path / "inventory.json").write_text(inventory.model_dump_json(by_alias=True))
-    about = {"schema": 1, "run": "r1", "stage": "config", "test": "config.settings", "job": "7"}
-    about |= {"nodes": names, **ENDED}
-    (job / "job.json").write_text(json.dumps(about))
+    job = raw_of(tmp_path, jobs.jobs[0])
     leave_the_rest(tmp_path)
 
     def judged(**changes: dict):
@@ -90,11 +70,9 @@ def stage(tmp_path, names):
             for target, document in (("eth2", nic), ("environment", report("environment"))):
                 file = f"settings.{node}.{target}.json"
                 (job / file).write_text(json.dumps(document))
-                line = {"schema": 1, "tool": "settings", "test": "settings", "file": file, "nodes": [node]}
-                line |= {"rail": "rail0"} if target == "eth2" else {"params": {"target": target}}
-                line |= {"exit_code": 0, "started": "2026-11-20T00:00:00Z", "duration_s": 1.0}
-                lines.append(json.dumps(line) + "\n")
-            (job / f"outputs.{node}.jsonl").write_text("".join(lines))
+                own = {"rail": "rail0"} if target == "eth2" else {"params": {"target": target}}
+                lines.append(output("settings", file, node, **own))
+            write_outputs(job, lines, node)
         measurements, counters = gather(tmp_path)
         found = judge(plan, measurements, counters)
         return found, {c.cell: c for c in found.cells if c.cell.startswith("config/settings/")}

@@ -1,57 +1,33 @@
 """The config stage from plan to measurement: a node passes only if it shows what this run's intent says."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys
 import threading
 
 import pytest
-from settings_site import FABRIC
 
 from shakedown.benchmarks.config import job
 from shakedown.benchmarks.config.settings import TargetReport, expected_of_nic, judge
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.outputs import job_measurements
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge as judge_run
 from shakedown.references.catalogue import Catalogue
+from tests.kit.cases import cases
+from tests.kit.run import ordered_in, raw_of, write_run
+from tests.kit.site import fabric, plan_site, with_nics
 
-GOOD = {
-    "mtu.host_bytes": 9000,
-    "mtu.rdma_bytes": 4096,
-    "rdma.device": "mlx5_0",
-    "rdma_cm.default_roce_mode": "RoCE v2",
-    "rdma_cm.default_roce_tos": 106,
-    "gid.type": "RoCE v2",
-    "link.state": "up",
-    "ipv4": "10.0.0.1/24",
-    "ipv4.others": [],
-    "ipv4.duplicates": [],
-    "gid.others": [],
-    "mac": "52:54:00:00:00:01",
-    "dcbx.mode": "host ieee",
-    "pfc.priorities": [3],
-    "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
-    "link.speed_gbps": 400.0,
-    "rings.rx": 8192,
-}
+GOOD = {"mtu.host_bytes": 9000, "mtu.rdma_bytes": 4096, "rdma.device": "mlx5_0"}
+GOOD |= {"rdma_cm.default_roce_mode": "RoCE v2", "rdma_cm.default_roce_tos": 106, "gid.type": "RoCE v2"}
+GOOD |= {"link.state": "up", "ipv4": "10.0.0.1/24", "ipv4.others": [], "ipv4.duplicates": []}
+GOOD |= {"gid.others": [], "mac": "52:54:00:00:00:01", "dcbx.mode": "host ieee", "pfc.priorities": [3]}
+GOOD |= {"dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0", "link.speed_gbps": 400.0, "rings.rx": 8192}
 
 
 @pytest.fixture
 def site() -> Site:
     """One node with one NIC."""
-    nic = {"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": "10.0.0.1"}
-    return Site.model_validate(
-        {
-            "fabric": FABRIC,
-            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
-            "nics": {"n1": [nic]},
-            "addresses": {"n1": "192.0.2.1"},
-        }
-    )
+    return with_nics(fabric(), ["n1"])
 
 
 def report(target: str = "eth2", **changes: object) -> dict:
@@ -86,28 +62,26 @@ def test_a_good_node_has_nothing_wrong(site):
     assert wrong(site, report()) == {}
 
 
-@pytest.mark.parametrize(
-    ("change", "setting", "words"),
-    [
-        ({"mtu__host_bytes": 1500}, "mtu.host_bytes", "found 1500, wanted 9000"),
-        ({"mtu__rdma_bytes": 1024}, "mtu.rdma_bytes", "found 1024, wanted 4096"),
-        ({"rdma_cm__default_roce_tos": 104}, "rdma_cm.default_roce_tos", "found 104, wanted 106"),
-        ({"pfc__priorities": []}, "pfc.priorities", "found [], wanted [3]"),
-        ({"pfc__priorities": [3, 4]}, "pfc.priorities", "found [3, 4], wanted [3]"),
-        ({"dscp__map": "0-25:0 26:3 27-63:0"}, "dscp.map", "found"),
-        ({"dscp__map": "0-23:0 24-26:3 27-47:0 48:6 49-63:0"}, "dscp.map", "24-26:3"),
-        ({"dscp__map": "nonsense"}, "dscp.map", "nonsense"),
-        ({"gid__type": "IB/RoCE v1"}, "gid.type", "IB/RoCE v1"),
-        ({"link__speed_gbps": 100.0}, "link.speed_gbps", "found 100.0, wanted 400.0"),
-        ({"link__state": "down"}, "link.state", "down"),
-        ({"ipv4": ["10.0.0.2/24"]}, "ipv4", "10.0.0.2"),
-        ({"ipv4__others": ["10.9.9.9/24"]}, "ipv4.others", "10.9.9.9/24"),
-        ({"ipv4__duplicates": ["52:54:00:00:00:09"]}, "ipv4.duplicates", "52:54:00:00:00:09"),
-        ({"gid__others": ["10.9.9.9"]}, "gid.others", "10.9.9.9"),
-        ({"rdma__device": "mlx5_3"}, "rdma.device", "mlx5_3"),
-        ({"dcbx__mode": "lld_managed ieee"}, "dcbx.mode", "lld_managed"),
-        ({"pfc__priorities": None}, "pfc.priorities", "found nothing"),
-    ],
+@cases(
+    "change, setting, words",
+    ({"mtu__host_bytes": 1500}, "mtu.host_bytes", "found 1500, wanted 9000"),
+    ({"mtu__rdma_bytes": 1024}, "mtu.rdma_bytes", "found 1024, wanted 4096"),
+    ({"rdma_cm__default_roce_tos": 104}, "rdma_cm.default_roce_tos", "found 104, wanted 106"),
+    ({"pfc__priorities": []}, "pfc.priorities", "found [], wanted [3]"),
+    ({"pfc__priorities": [3, 4]}, "pfc.priorities", "found [3, 4], wanted [3]"),
+    ({"dscp__map": "0-25:0 26:3 27-63:0"}, "dscp.map", "found"),
+    ({"dscp__map": "0-23:0 24-26:3 27-47:0 48:6 49-63:0"}, "dscp.map", "24-26:3"),
+    ({"dscp__map": "nonsense"}, "dscp.map", "nonsense"),
+    ({"gid__type": "IB/RoCE v1"}, "gid.type", "IB/RoCE v1"),
+    ({"link__speed_gbps": 100.0}, "link.speed_gbps", "found 100.0, wanted 400.0"),
+    ({"link__state": "down"}, "link.state", "down"),
+    ({"ipv4": ["10.0.0.2/24"]}, "ipv4", "10.0.0.2"),
+    ({"ipv4__others": ["10.9.9.9/24"]}, "ipv4.others", "10.9.9.9/24"),
+    ({"ipv4__duplicates": ["52:54:00:00:00:09"]}, "ipv4.duplicates", "52:54:00:00:00:09"),
+    ({"gid__others": ["10.9.9.9"]}, "gid.others", "10.9.9.9"),
+    ({"rdma__device": "mlx5_3"}, "rdma.device", "mlx5_3"),
+    ({"dcbx__mode": "lld_managed ieee"}, "dcbx.mode", "lld_managed"),
+    ({"pfc__priorities": None}, "pfc.priorities", "found nothing"),
 )
 def test_each_fault_is_named_although_the_node_is_content(site, change, setting, words):
     """Each entry is a node configured from another intent: by its own account all is well."""
@@ -134,14 +108,11 @@ def test_a_target_that_could_not_be_read_is_wrong_in_everything(site):
 @pytest.fixture
 def run(site, tmp_path, monkeypatch):
     """A run of the config stage whose node answers over a socket; call it with the reports."""
-    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+    plan, jobs = plan_site(site, Catalogue([]))
     [spec] = jobs.jobs
-    out = tmp_path / "raw" / "config.settings.a1"
-    out.mkdir(parents=True)
-    (out / "spec.json").write_text(json.dumps(spec.settings))
-    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
-    about = {"schema": 1, "run": "r1", "stage": "config", "test": spec.name, "job": "7", "state": "COMPLETED"}
-    (out / "job.json").write_text(json.dumps(about))
+    write_run(tmp_path, plan, jobs)
+    out = raw_of(tmp_path, spec)
+    ordered_in(out, spec)
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setattr(sys, "argv", ["settings", str(out)])
     path = tmp_path / "settings.sock"

@@ -1,21 +1,18 @@
 """Like parts must be alike: firmware that differs is found on the node that differs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
-from settings_site import FABRIC
 
 from shakedown.benchmarks.config.odd_parts import odd_parts
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
-from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.results import Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import Run
+from tests.kit.cases import cases
+from tests.kit.run import write_run
+from tests.kit.site import fabric, plan_site, with_nics
 
 NODE = {"product": "XE9680", "bios_version": "2.4.4", "kernel": "6.8.0-45"}
 NIC = {"driver": "mlx5_core", "psid": "MT_0000000838", "firmware": "28.39.1002"}
@@ -48,22 +45,16 @@ def test_like_nodes_are_alike_and_switches_no_part_of_it():
     assert {host for host, *_ in odd_parts(inventory())} == {"n1", "n2", "n3", "n4"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "where", "words"),
-    [
-        (
-            {"n2_nic": {"firmware": "28.38.1900"}},
-            ("n2", "nic"),
-            "eth2 firmware is 28.38.1900, 28.39.1002 on 3 others",
-        ),
-        ({"n3_node": {"bios_version": "2.3.0"}}, ("n3", "node"), "bios_version is 2.3.0, 2.4.4 on 3 others"),
-        (
-            {"n4_software": {"version": "6.20"}},
-            ("n4", "software"),
-            "perftest version is 6.20, 6.24 on 3 others",
-        ),
-        ({"n1_nic": {"firmware": ""}}, ("n1", "nic"), "eth2 firmware is not there, 28.39.1002 on 3 others"),
-    ],
+@cases(
+    "changes, where, words",
+    (
+        {"n2_nic": {"firmware": "28.38.1900"}},
+        ("n2", "nic"),
+        "eth2 firmware is 28.38.1900, 28.39.1002 on 3 others",
+    ),
+    ({"n3_node": {"bios_version": "2.3.0"}}, ("n3", "node"), "bios_version is 2.3.0, 2.4.4 on 3 others"),
+    ({"n4_software": {"version": "6.20"}}, ("n4", "software"), "perftest version is 6.20, 6.24 on 3 others"),
+    ({"n1_nic": {"firmware": ""}}, ("n1", "nic"), "eth2 firmware is not there, 28.39.1002 on 3 others"),
 )
 def test_the_odd_one_is_named(changes, where, words):
     """Each entry is a node that was forgotten when the others were updated."""
@@ -114,12 +105,10 @@ def test_who_need_not_have_a_tool_is_not_blamed():
 RDMA = {"rdma_device": "mlx5_0"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "gone",
-    [
-        {"psid": "", "firmware": ""},  # devlink and ethtool -i told only the driver
-        {"psid": "", "firmware": "", "driver": ""},  # neither told anything
-    ],
+    {"psid": "", "firmware": ""},  # devlink and ethtool -i told only the driver
+    {"psid": "", "firmware": "", "driver": ""},  # neither told anything
 )
 def test_a_nic_that_tells_nothing_is_not_alone_in_a_class_of_its_own(gone):
     """Catches: the one NIC without a firmware version, which is like all others that tell as little."""
@@ -144,22 +133,9 @@ def test_without_a_majority_all_are_odd():
 @pytest.fixture
 def run(tmp_path):
     """A run of four nodes with an inventory; returns the cells that did not pass."""
-    names = ("n1", "n2", "n3", "n4")
-    site = Site.model_validate(
-        {
-            "fabric": FABRIC,
-            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
-            "nics": {
-                n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{i}"}]
-                for i, n in enumerate(names, start=1)
-            },
-            "addresses": dict.fromkeys(names, "192.0.2.1"),
-        }
-    )
-    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+    plan, jobs = plan_site(with_nics(fabric(), ("n1", "n2", "n3", "n4")), Catalogue([]))
+    write_run(tmp_path, plan, jobs)
     (tmp_path / "raw").mkdir()
-    (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
-    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
 
     def judged(found: Snapshot | None, of: tuple[str, ...] = ("inventory",)) -> dict[str, tuple[str, str]]:
         if found:
@@ -225,24 +201,22 @@ def test_machines_of_one_image_are_different_machines(run):
     assert run(machines(), ("identity",)) == {}
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"n2": SAME, "n2_nic": {"mac": "52:54:00:00:00:01", "node_guid": "5054:00ff:fe00:0001"}},
-            "n1 and n2 are one machine: same machine id, same boot id, same serial number of the board, same "
-            "MAC address 52:54:00:00:00:01, same RDMA node GUID 5054:00ff:fe00:0001, same SSH host keys",
-        ),
-        ({"n2": {"boot_id": "b1"}}, "n1 and n2 are one machine: same boot id"),
-        (
-            {"n2": {"machine_id": "m1", "ssh_host_keys": "SHA256:own"}},
-            "n1 and n2 have the same machine id, but nothing else in common: cloned images: give each its "
-            "own (rm /etc/machine-id && systemd-machine-id-setup",
-        ),
-        ({"n2": {"board_serial": "S1"}}, "n1 and n2 look like one machine: same serial number of the board"),
-        ({"n2_nic": {"mac": "52:54:00:00:00:01"}}, "n1 and n2 look like one machine: same MAC address 52:54"),
-        ({"n2_nic": {"node_guid": "5054:00ff:fe00:0001"}}, "same RDMA node GUID 5054:00ff:fe00:0001"),
-    ],
+@cases(
+    "changes, words",
+    (
+        {"n2": SAME, "n2_nic": {"mac": "52:54:00:00:00:01", "node_guid": "5054:00ff:fe00:0001"}},
+        "n1 and n2 are one machine: same machine id, same boot id, same serial number of the board, same "
+        "MAC address 52:54:00:00:00:01, same RDMA node GUID 5054:00ff:fe00:0001, same SSH host keys",
+    ),
+    ({"n2": {"boot_id": "b1"}}, "n1 and n2 are one machine: same boot id"),
+    (
+        {"n2": {"machine_id": "m1", "ssh_host_keys": "SHA256:own"}},
+        "n1 and n2 have the same machine id, but nothing else in common: cloned images: give each its "
+        "own (rm /etc/machine-id && systemd-machine-id-setup",
+    ),
+    ({"n2": {"board_serial": "S1"}}, "n1 and n2 look like one machine: same serial number of the board"),
+    ({"n2_nic": {"mac": "52:54:00:00:00:01"}}, "n1 and n2 look like one machine: same MAC address 52:54"),
+    ({"n2_nic": {"node_guid": "5054:00ff:fe00:0001"}}, "same RDMA node GUID 5054:00ff:fe00:0001"),
 )
 def test_two_hosts_that_are_one_machine_fail_and_both_are_named(run, changes, words):
     """Catches: one machine under two names, measured against itself, that passes as two."""

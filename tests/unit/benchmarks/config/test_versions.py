@@ -1,25 +1,19 @@
 """Versions beside the published ones: told for every node, judged for none."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from settings_site import FABRIC
 
 from shakedown.benchmarks.config.versions import _told, of_programs, same
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
-from shakedown.intent.site import Site
 from shakedown.records.results import Component
-from shakedown.references.catalogue import Catalogue
-from shakedown.references.files import load_profile
 from shakedown.run.folder import Run
-from tests.ended_job import ENDED
+from tests.kit.cases import cases
+from tests.kit.job import ENDED
+from tests.kit.site import fabric, plan_site, with_nics
 
 FIRMWARE = {"n1": "28.39.1002 (MT_0000000838)", "n2": "28.40.1000"}
 
@@ -62,22 +56,10 @@ def reading(folder: Path, switch: str, text: str) -> None:
     (folder / f"{switch}.after.json").write_text(json.dumps(one))
 
 
-def planned(fabric: dict, more: dict):
+def planned(**more: object):
     """Plan and jobs of two nodes of Tolly's kind."""
-    site = Site.model_validate(
-        {
-            "fabric": {**fabric, "profile": "tolly_xe9680_z9664f"},
-            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
-            "nics": {
-                n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{i}"}]
-                for i, n in enumerate(FIRMWARE, start=1)
-            },
-            "addresses": dict.fromkeys(FIRMWARE, "192.0.2.1"),
-            **more,
-        }
-    )
-    catalogue = Catalogue([load_profile("tolly_xe9680_z9664f")])
-    return make_plan(site, catalogue, run="r1", created="2026-11-20T00:00:00Z")
+    site = with_nics(fabric(profile="tolly_xe9680_z9664f"), list(FIRMWARE), **more)
+    return plan_site(site, ["tolly_xe9680_z9664f"])
 
 
 @pytest.mark.parametrize("how", ["without a version", "not in the snapshot"])
@@ -100,7 +82,7 @@ def told(tmp_path):
     """What a run of two nodes tells of Tolly's versions: (value, detail) by node and what."""
     software = {"pytorch": {"from": {"path": "/opt/python3"}}, "nccl_tests": {"from": "package"}}
     switches = [{"name": name, "nos": "enterprise_sonic", "ports": []} for name in SWITCH_TEXTS]
-    plan, jobs = planned(FABRIC, {"software": software, "switches": switches})
+    plan, jobs = planned(software=software, switches=switches)
     parts = []
     for host, firmware in FIRMWARE.items():
         for name, version in (("eth2", firmware), ("storage0", "1.2.3")):
@@ -183,23 +165,21 @@ def test_switches_tell_their_system(told):
 
 def test_what_no_program_could_tell_is_said_in_the_plan():
     """Catches: a version that is not read because the site names no program, and no word of which."""
-    plan, _ = planned(FABRIC, {})
+    plan, _ = planned()
     items = {item.params["what"]: item for item in plan.items if item.test == "versions"}
     assert "software.nccl_tests or software.pytorch is not given" in items["nccl"].not_run
     assert "nothing that says its version is read" in items["switch_os"].not_run
 
 
-@pytest.mark.parametrize(
-    ("published", "found", "cut", "alike"),
-    [
-        ("MLNX_OFED 24.01-0.3.3.1", "24.01-0.3.3", True, True),
-        ("MLNX_OFED 24.01-0.3.3.1", "24.04-0.6.6", True, False),
-        ("MLNX_OFED 24.01-0.3.3.1", "6.8.0", True, False),
-        ("550.54.15", "550.54", False, False),
-        ("550.54.15", "550.54.15", False, True),
-        ("28.39.1002", "28.39.100", False, False),
-        ("NeMo", "NeMo", False, True),
-    ],
+@cases(
+    "published, found, cut, alike",
+    ("MLNX_OFED 24.01-0.3.3.1", "24.01-0.3.3", True, True),
+    ("MLNX_OFED 24.01-0.3.3.1", "24.04-0.6.6", True, False),
+    ("MLNX_OFED 24.01-0.3.3.1", "6.8.0", True, False),
+    ("550.54.15", "550.54", False, False),
+    ("550.54.15", "550.54.15", False, True),
+    ("28.39.1002", "28.39.100", False, False),
+    ("NeMo", "NeMo", False, True),
 )
 def test_versions_are_compared_by_their_parts(published, found, cut, alike):
     """Catches: text compared letter by letter, so that 28.39.100 begins 28.39.1002."""

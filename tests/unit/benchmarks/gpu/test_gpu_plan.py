@@ -1,17 +1,15 @@
 """From the GPU options of a site to cells and jobs."""
 
-from __future__ import annotations
-
 import pytest
 
-from shakedown.benchmarks.gpu.settings import GpuNode
+from shakedown.benchmarks.gpu.state import GpuNode
 from shakedown.benchmarks.nccl.benchmark import groups, smallest_bytes
 from shakedown.benchmarks.nccl.settings import Nccl
-from shakedown.benchmarks.planning import make_plan, site_of
-from shakedown.benchmarks.torch_collectives.settings import TorchCollectives
+from shakedown.benchmarks.torch_collectives.output import TorchCollectives
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
-from tests.unit.plan.test_planner import WHERE, document, one_host
+from tests.kit.cases import cases
+from tests.kit.site import document, hosts, one_host, plan_site
 
 SWEEP = {"operations": ["all_reduce", "reduce_scatter"], "min_bytes": 8, "max_bytes": 1 << 33}
 
@@ -23,8 +21,7 @@ def gpu_host(**acceptance: object):
     host["fabric"]["profile"] = "h200x4_host"
     host["gpus"] = [{"index": i, "model": "H200-SXM"} for i in range(4)]
     host["acceptance"] = {"scope": {"gpu": "H200-SXM"}, "counter_tests": False, **acceptance}
-    site = site_of(inventory, WHERE)
-    return make_plan(site, load_catalogue(["h200x4_host"]), run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(inventory, ["h200x4_host"])
 
 
 def cells(plan, test: str) -> set[str]:
@@ -85,12 +82,10 @@ def test_another_gpu_has_no_reference():
 def test_gpu_tests_without_gpus_are_refused():
     """Catches: a GPU stage that plans nothing because the inventory lists no GPU."""
     inventory = document()
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"] = {"gpu_node": {}}
     with pytest.raises(BadInput, match="no node has `gpus`"):
-        make_plan(
-            site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z"
-        )
+        plan_site(inventory)
 
 
 def test_nothing_to_measure_is_refused():
@@ -99,14 +94,12 @@ def test_nothing_to_measure_is_refused():
         gpu_host()
 
 
-@pytest.mark.parametrize(
-    ("nodes", "many", "made"),
-    [
-        (4, 2, [("a", "b"), ("c", "d")]),
-        (5, 2, [("a", "b"), ("c", "d"), ("d", "e")]),
-        (3, 3, [("a", "b", "c")]),
-        (3, 1, [("a",), ("b",), ("c",)]),
-    ],
+@cases(
+    "nodes, many, made",
+    (4, 2, [("a", "b"), ("c", "d")]),
+    (5, 2, [("a", "b"), ("c", "d"), ("d", "e")]),
+    (3, 3, [("a", "b", "c")]),
+    (3, 1, [("a",), ("b",), ("c",)]),
 )
 def test_groups_hold_every_node(nodes, many, made):
     """Catches: an odd node out that is in no group."""
@@ -116,15 +109,11 @@ def test_groups_hold_every_node(nodes, many, made):
 def test_several_nodes_are_held_to_network_and_nics():
     """Catches: a run between nodes whose log is only asked about what happens inside one."""
     inventory = document(2)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["fabric"]["profile"] = "tolly_xe9680_z9664f"
         host["gpus"] = [{"index": i} for i in range(32)]
-        sweep = {
-            "operations": ["all_reduce"],
-            "min_bytes": 1 << 34,
-            "max_bytes": 1 << 34,
-            "split": ["none", "mod"],
-        }
+        sweep = {"operations": ["all_reduce"], "min_bytes": 1 << 34, "max_bytes": 1 << 34}
+        sweep |= {"split": ["none", "mod"]}
         host["acceptance"] = {
             "scope": {"nodes": 8},
             "counter_tests": False,
@@ -133,7 +122,7 @@ def test_several_nodes_are_held_to_network_and_nics():
     catalogue = load_catalogue(["tolly_xe9680_z9664f"])
     for entry in [e for e in catalogue.entries.values() if e.test == "nccl_all_reduce"]:
         catalogue.entries[entry.id] = entry.model_copy(update={"scope": {}})
-    plan, jobs = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    plan, jobs = plan_site(inventory, catalogue)
     assert len(jobs.jobs) == 4  # two launchers, with and without split
     checks = {str(item.params["check"]) for item in plan.items if item.test == "nccl_transport"}
     assert checks == {"ranks", "intra_node", "nvls", "network", "gdr", "nics"}
@@ -144,18 +133,16 @@ def test_several_nodes_are_held_to_network_and_nics():
             assert sum(job.measures(item.test, nodes, None, None, item.params) for job in jobs.jobs) == 1
 
 
-@pytest.mark.parametrize(
-    ("model", "options"),
-    [
-        (Nccl, {"sweeps": [SWEEP], "expect": {"nvls": False}, "variables": {"LD_PRELOAD": "/tmp/x.so"}}),
-        (Nccl, {"sweeps": [{**SWEEP, "min_bytes": 1 << 34}], "expect": {"nvls": False}}),
-        (Nccl, {"sweeps": [{**SWEEP, "operations": ["all_reduce"] * 2}], "expect": {"nvls": False}}),
-        (Nccl, {"sweeps": [SWEEP]}),
-        (Nccl, {"sweeps": [SWEEP, SWEEP], "expect": {"nvls": False}}),
-        (GpuNode, {"state": {"topology": "NVLINK"}}),
-        (GpuNode, {"state": {"pcie_generation": 5}}),
-        (TorchCollectives, {"variables": {"LD_PRELOAD": "/tmp/x.so"}, "min_bytes": 64, "max_bytes": 64}),
-    ],
+@cases(
+    "model, options",
+    (Nccl, {"sweeps": [SWEEP], "expect": {"nvls": False}, "variables": {"LD_PRELOAD": "/tmp/x.so"}}),
+    (Nccl, {"sweeps": [{**SWEEP, "min_bytes": 1 << 34}], "expect": {"nvls": False}}),
+    (Nccl, {"sweeps": [{**SWEEP, "operations": ["all_reduce"] * 2}], "expect": {"nvls": False}}),
+    (Nccl, {"sweeps": [SWEEP]}),
+    (Nccl, {"sweeps": [SWEEP, SWEEP], "expect": {"nvls": False}}),
+    (GpuNode, {"state": {"topology": "NVLINK"}}),
+    (GpuNode, {"state": {"pcie_generation": 5}}),
+    (TorchCollectives, {"variables": {"LD_PRELOAD": "/tmp/x.so"}, "min_bytes": 64, "max_bytes": 64}),
 )
 def test_options_that_are_refused(model, options):
     """Catches: code loaded by a variable, a sweep of nothing, an expectation left out, a shell's words.

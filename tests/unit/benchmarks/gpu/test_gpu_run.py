@@ -1,8 +1,5 @@
 """What really ran on four GPUs, with faults planted in its raw files: each must be named, none may pass."""
 
-from __future__ import annotations
-
-import json
 import re
 import shutil
 from pathlib import Path
@@ -15,7 +12,9 @@ from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
 from shakedown.records.results import Measurement
-from tests.ended_job import leave_the_rest
+from tests.kit.cases import cases
+from tests.kit.files import edited
+from tests.kit.job import leave_the_rest
 
 NCCL = "collective.nccl0.one-process.1x.gpu1"
 SIZE = "collective/nccl_all_reduce/{}/gpu1/-/-/dtype=float,size_bytes={}"
@@ -73,10 +72,8 @@ def change(run: Path, name: str, old: str, new: str, job: str = NCCL, *, count: 
 
 def look(run: Path, edit) -> None:
     """Change what the node said of its GPUs after the load."""
-    path = run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.after.json"
-    seen = json.loads(path.read_text())
-    edit(seen)
-    path.write_text(json.dumps(seen))
+    with edited(run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.after.json") as seen:
+        edit(seen)
 
 
 def test_the_run_as_it_was(run):
@@ -89,13 +86,11 @@ def test_the_run_as_it_was(run):
     assert (busbw.value, busbw.samples) == (365.0, (364.95, 365.0, 365.04))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "check", "says"),
-    [
-        (r"via P2P/\S.*", "via SHM/direct/direct", "intra_node", "host memory: P2P is off"),
-        (r"via P2P/\S.*", "[send] via NET/Socket/0", "intra_node", "go over the network (Socket)"),
-        (r"(busId )90( .*Init|.*Destroy COMPLETE)", r"\g<1>80\2", "ranks", "[3], [4] planned"),
-    ],
+@cases(
+    "old, new, check, says",
+    (r"via P2P/\S.*", "via SHM/direct/direct", "intra_node", "host memory: P2P is off"),
+    (r"via P2P/\S.*", "[send] via NET/Socket/0", "intra_node", "go over the network (Socket)"),
+    (r"(busId )90( .*Init|.*Destroy COMPLETE)", r"\g<1>80\2", "ranks", "[3], [4] planned"),
 )
 def test_data_that_went_another_way(run, old, new, check, says):
     """Catches: P2P disabled, sockets inside a node, a GPU that took no part; the bandwidth may look well."""
@@ -110,11 +105,10 @@ def test_data_that_went_another_way(run, old, new, check, says):
 )
 def test_nvlink_sharp_against_expectation(run, wanted, channels, says):
     """Catches: NVLink SHARP off where the reference needs it, or on where the figure is the ring's."""
-    jobs = json.loads((run / "jobs.json").read_text())
-    for job in jobs["jobs"]:
-        if job["kind"] == "nccl":
-            job["settings"]["expect"]["nvls"] = wanted
-    (run / "jobs.json").write_text(json.dumps(jobs))
+    with edited(run / "jobs.json") as jobs:
+        for job in jobs["jobs"]:
+            if job["kind"] == "nccl":
+                job["settings"]["expect"]["nvls"] = wanted
     leave_the_rest(run)
     if channels:
         change(run, "nccl_all_reduce.log", "0 nvls channels", f"{channels} nvls channels")
@@ -166,15 +160,13 @@ def test_a_failure_that_no_row_shows_fails(run):
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "says"),
-    [
-        ("nccl_all_reduce.r1.txt", r"\n +4096 .*", "", "a row is missing|rows"),
-        ("nccl_all_reduce.r1.txt", r"\n#  Rank  3 .*", "", "the list of ranks is not complete: 3"),
-        ("nccl_all_reduce.r1.txt", "all_reduce_perf", "broadcast_perf", "contradicts 128 bytes"),
-        ("nccl_all_reduce.r3.txt", r"(float .*) +0\n", r"\1    N/A\n", "r3.txt: the data were not checked"),
-        ("nccl_all_reduce.r2.txt", r"(?s)\n +1048576 .*", "", "ends before"),
-    ],
+@cases(
+    "name, old, new, says",
+    ("nccl_all_reduce.r1.txt", r"\n +4096 .*", "", "a row is missing|rows"),
+    ("nccl_all_reduce.r1.txt", r"\n#  Rank  3 .*", "", "the list of ranks is not complete: 3"),
+    ("nccl_all_reduce.r1.txt", "all_reduce_perf", "broadcast_perf", "contradicts 128 bytes"),
+    ("nccl_all_reduce.r3.txt", r"(float .*) +0\n", r"\1    N/A\n", "r3.txt: the data were not checked"),
+    ("nccl_all_reduce.r2.txt", r"(?s)\n +1048576 .*", "", "ends before"),
 )
 def test_numbers_that_are_not_the_planned_ones(run, name, old, new, says):
     """Catches: a missing size, fewer GPUs, another operation, unchecked data, a cut-off repeat."""
@@ -227,16 +219,14 @@ def bent_topology(seen) -> None:  # noqa: D103
     topology["out"] = topology["out"].replace("NV18", "SYS ")
 
 
-@pytest.mark.parametrize(
-    ("edit", "check", "says"),
-    [
-        (gpus(r"\n3, .*", ""), "count", "3 GPUs, 4 planned"),
-        (xid, "xid", "Xid (PCI:0000:00:07): 79"),
-        (gpus(r"Enabled, 0,", "Enabled, 2,"), "ecc,gpu=0", "2 uncorrectable errors"),
-        (gpus(r"Enabled, 0,", "Disabled, 0,"), "ecc,gpu=0", "ECC is off"),
-        (link_down, "nvlink,gpu=0", "17 NVLinks are active, 18 wanted"),
-        (bent_topology, "topology,gpu=2", "linked by SYS, NV18 wanted"),
-    ],
+@cases(
+    "edit, check, says",
+    (gpus(r"\n3, .*", ""), "count", "3 GPUs, 4 planned"),
+    (xid, "xid", "Xid (PCI:0000:00:07): 79"),
+    (gpus(r"Enabled, 0,", "Enabled, 2,"), "ecc,gpu=0", "2 uncorrectable errors"),
+    (gpus(r"Enabled, 0,", "Disabled, 0,"), "ecc,gpu=0", "ECC is off"),
+    (link_down, "nvlink,gpu=0", "17 NVLinks are active, 18 wanted"),
+    (bent_topology, "topology,gpu=2", "linked by SYS, NV18 wanted"),
 )
 def test_what_is_wrong_with_a_gpu_is_named(run, edit, check, says):
     """Catches: a missing GPU, an Xid, ECC errors, ECC off, a dead NVLink, GPUs linked otherwise."""
@@ -252,11 +242,9 @@ def test_another_process_at_the_end_leaves_good_figures_undecided(run):
     pairs = "node/device_to_device_memcpy_write_ce/bandwidth/gpu1/-/-/gpu={},peer={}"
     before = set(cells(run))
     for job in ("node.gpu_node", NCCL):
-        path = run / "raw" / f"{job}.a1" / "gpus.gpu1.after.json"
-        seen = json.loads(path.read_text())
-        uuid = re.findall(r"GPU-[0-9a-f-]+", seen["commands"]["gpus"]["out"])[2]
-        seen["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
-        path.write_text(json.dumps(seen))
+        with edited(run / "raw" / f"{job}.a1" / "gpus.gpu1.after.json") as seen:
+            uuid = re.findall(r"GPU-[0-9a-f-]+", seen["commands"]["gpus"]["out"])[2]
+            seen["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
     found = cells(run)
     said = "decides nothing: another process was on GPU 2 of gpu1 at the end: process 4711 (638 MiB)"
     for cell in (LARGEST, pairs.format(2, 3), pairs.format(1, 2)):
@@ -276,13 +264,11 @@ def test_a_missing_gpu_gets_no_values(run):
         assert bad[STATE.format(f"{check},gpu=3")][0] is Outcome.INCONCLUSIVE
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "check", "says"),
-    [
-        (r", 5, 16, (\d+)\n", r", 5, 8, \1\n", "pcie,gpu=1", "Gen5 x8 under load"),
-        (r", 5, 16, (\d+)\n", r", 4, 16, \1\n", "pcie,gpu=1", "Gen4 x16 under load"),
-        (r"0x0000000000000000", "0x0000000000000040", "slowdown,gpu=1", "hardware thermal slowdown"),
-    ],
+@cases(
+    "old, new, check, says",
+    (r", 5, 16, (\d+)\n", r", 5, 8, \1\n", "pcie,gpu=1", "Gen5 x8 under load"),
+    (r", 5, 16, (\d+)\n", r", 4, 16, \1\n", "pcie,gpu=1", "Gen4 x16 under load"),
+    (r"0x0000000000000000", "0x0000000000000040", "slowdown,gpu=1", "hardware thermal slowdown"),
 )
 def test_what_only_load_shows(run, old, new, check, says):
     """Catches: a link that trained down, clocks slowed by heat: seen in the samples, not at rest."""
@@ -292,14 +278,12 @@ def test_what_only_load_shows(run, old, new, check, says):
     assert says in reason
 
 
-@pytest.mark.parametrize(
-    ("lines", "gpus", "says"),
-    [
-        (None, "0123", "has no sample of this time"),  # nvidia-smi never started
-        (lambda lines: lines[: len(lines) // 3], "0123", " has no sample for "),  # it hung, or was killed
-        (lambda lines: [x for x in lines if x.split(", ")[1] != "3"], "3", "GPU 3 of gpu1 has no sample"),
-        (lambda lines: [re.sub("0x[0-9a-f]{16}", "[N/A]", x) for x in lines], "0123", "has no sample"),
-    ],
+@cases(
+    "lines, gpus, says",
+    (None, "0123", "has no sample of this time"),  # nvidia-smi never started
+    (lambda lines: lines[: len(lines) // 3], "0123", " has no sample for "),  # it hung, or was killed
+    (lambda lines: [x for x in lines if x.split(", ")[1] != "3"], "3", "GPU 3 of gpu1 has no sample"),
+    (lambda lines: [re.sub("0x[0-9a-f]{16}", "[N/A]", x) for x in lines], "0123", "has no sample"),
 )
 def test_clocks_that_were_not_watched_under_load_do_not_pass(run, lines, gpus, says):
     """Catches: GPUs that heat slowed while nobody looked, passed by one look at them at rest."""
@@ -318,16 +302,14 @@ def test_clocks_that_were_not_watched_under_load_do_not_pass(run, lines, gpus, s
         assert outcome is Outcome.INCONCLUSIVE and says in reason
 
 
-@pytest.mark.parametrize(
-    ("lines", "says"),
-    [
-        (lambda lines: [line for line in lines if line.split(", ")[1] != "3"], "GPU 3 of gpu1 has no sample"),
-        (
-            lambda lines: [line for n, line in enumerate(lines) if line.split(", ")[1] != "2" or n % 8 > 3],
-            "GPU 2 of gpu1 has ",
-        ),
-        (lambda lines: lines[:-3000], " has no sample "),
-    ],
+@cases(
+    "lines, says",
+    (lambda lines: [line for line in lines if line.split(", ")[1] != "3"], "GPU 3 of gpu1 has no sample"),
+    (
+        lambda lines: [line for n, line in enumerate(lines) if line.split(", ")[1] != "2" or n % 8 > 3],
+        "GPU 2 of gpu1 has ",
+    ),
+    (lambda lines: lines[:-3000], " has no sample "),
 )
 def test_samples_that_are_missing_do_not_make_less_energy(run, lines, says):
     """Catches: a GPU, or a part of the time, cut out of the samples: less power and energy, which pass."""
@@ -363,13 +345,11 @@ def test_what_a_gpu_does_not_tell_is_not_little(run, column, untold, rows):
     assert all("GPU 3 of gpu1 has " in str(found[metric].detail) for metric in untold)
 
 
-@pytest.mark.parametrize(
+@cases(
     "edit",
-    [
-        lambda seen: seen["kernel"].update(exit_code=1, out="", error="Operation not permitted"),
-        lambda seen: seen["commands"]["nvlink"].update(out=""),
-        gpus("Enabled, 0,", "[N/A], [N/A],"),
-    ],
+    lambda seen: seen["kernel"].update(exit_code=1, out="", error="Operation not permitted"),
+    lambda seen: seen["commands"]["nvlink"].update(out=""),
+    gpus("Enabled, 0,", "[N/A], [N/A],"),
 )
 def test_what_cannot_be_read_does_not_pass(run, edit):
     """Catches: an unreadable kernel log, no NVLink status, no ECC counter, taken for good news."""

@@ -5,8 +5,6 @@ second process that works 3 of every 100 ms. A node of eight GPUs is made of str
 different GPUs were never measured.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -20,17 +18,14 @@ import pytest
 
 from shakedown.benchmarks.gpu_rate.job import start_together
 from shakedown.benchmarks.gpu_rate.output import Shown, explain, lowest, parse_gpu_rate
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
-from shakedown.collect.run import collect
 from shakedown.daytwo.nightly.plan import alone_slots
-from shakedown.intent.site import NoFabric, Site
-from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.archives import unpack
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.archive import unpack
+from tests.kit.cases import cases
+from tests.kit.files import edited
+from tests.kit.job import output, write_outputs
+from tests.kit.run import collected, raw_of, write_run
+from tests.kit.site import one_node, plan_site
 
 PROFILES = Path(parse_gpu_rate.__code__.co_filename).parents[2] / "references" / "profiles"
 RECORDED_RUNS = Path(__file__).resolve().parents[3] / "runs"
@@ -86,21 +81,10 @@ def node_of(folder: Path, parts, work="bf16"):
 
 def planned(gpus=8, **options):
     """Plan and jobs of one node with so many H200, and the site."""
-    site = Site(
-        fabric=NoFabric(system="one", profile="h200_gpu_rate", no_fabric=True),
-        acceptance=Acceptance(
-            scope={"gpu": "H200-SXM"},
-            gpu_rate={"work": ["bf16"], "seconds": WINDOWS, **options},
-            counter_tests=False,
-            software_check=False,
-        ),
-        nics={"n1": ()},
-        addresses={"n1": "127.0.0.1"},
-        gpus={"n1": gpus},
-        software={"pytorch": {"from": {"path": "/opt/bin/python3"}}},
-    )
-    catalogue = load_catalogue([PROFILES / "h200_gpu_rate.yml"])
-    return *make_plan(site, catalogue, run="r1", created="2026-11-23T00:00:00Z"), site
+    asked = {"work": ["bf16"], "seconds": WINDOWS, **options}
+    software = {"pytorch": "/opt/bin/python3"}
+    site = one_node("h200_gpu_rate", gpus, software, scope={"gpu": "H200-SXM"}, gpu_rate=asked)
+    return *plan_site(site, [PROFILES / "h200_gpu_rate.yml"]), site
 
 
 @pytest.fixture
@@ -110,32 +94,12 @@ def judged(tmp_path):
     def run(parts, spoil=lambda raw: None, work="bf16", **options):
         plan, jobs, _ = planned(len(parts), work=[work], **options)
         folder, (spec,) = tmp_path / "r1", jobs.jobs
-        write_plan(folder, plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
-        raw = folder / "raw" / f"{spec.name}.a1"
-        raw.mkdir(parents=True)
-        record = {"schema": 1, "run": "r1", "stage": "node", "test": spec.name, "job": "7", "nodes": ["n1"]}
-        (raw / "job.json").write_text(json.dumps({**record, **ENDED}))
-        leave_the_rest(folder)
+        raw = raw_of(write_run(folder, plan, jobs), spec)
         node_of(raw, parts, work)
         spoil(raw)
-        line = {
-            "schema": 1,
-            "tool": "gpu-rate",
-            "test": f"gpu_rate_{work}",
-            "file": "gpu_rate.n1.jsonl",
-            "nodes": ["n1"],
-            "rail": None,
-            "direction": None,
-            "exit_code": 0,
-            "started": "2026-11-23T17:15:40.000Z",
-            "duration_s": 30.0,
-            "params": {},
-            "problem": None,
-        }
-        (raw / "outputs.n1.jsonl").write_text(json.dumps(line) + "\n")
-        collect(folder)
-        return judge_folder(folder)
+        about = {"test": f"gpu_rate_{work}", "started": "2026-11-23T17:15:40.000Z", "duration_s": 30.0}
+        write_outputs(raw, [output("gpu-rate", "gpu_rate.n1.jsonl", "n1", **about)], "n1")
+        return collected(folder)
 
     return run
 
@@ -227,11 +191,9 @@ def test_a_figure_beside_another_process_does_not_pass(judged, staged):
     """Catches: a rate within its reference, of a GPU that somebody else worked on; others blamed with it."""
 
     def one_more(raw):
-        path = raw / "gpus.n1.after.json"
-        look = json.loads(path.read_text())
-        uuid = re.findall(r"GPU-[0-9a-f-]+", look["commands"]["gpus"]["out"])[1]
-        look["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
-        path.write_text(json.dumps(look))
+        with edited(raw / "gpus.n1.after.json") as look:
+            uuid = re.findall(r"GPU-[0-9a-f-]+", look["commands"]["gpus"]["out"])[1]
+            look["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
 
     verdict = judged([(staged[f"{n}"], 0) for n in range(1, 9)], spoil=one_more)
     bad = {cell.cell: cell for cell in verdict.cells}
@@ -261,10 +223,9 @@ def samples(change):
         rows = [change(dict(zip(header, row, strict=True))) if row[1] == "3" else row for row in rows]
         rows = [list(row.values()) if isinstance(row, dict) else row for row in rows]
         file.write_text("\n".join(", ".join(row) for row in [header, *rows]) + "\n")
-        look = json.loads((raw / "gpus.n1.after.json").read_text())
-        listed = look["commands"]["processes"]
-        listed["out"] = listed["out"].splitlines()[0] + "\n"
-        (raw / "gpus.n1.after.json").write_text(json.dumps(look))
+        with edited(raw / "gpus.n1.after.json") as look:
+            listed = look["commands"]["processes"]
+            listed["out"] = listed["out"].splitlines()[0] + "\n"
 
     return spoil
 
@@ -286,26 +247,21 @@ CLOCK, WHY, HEAT, DRAW = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {WHY: "0x0000000000000020", HEAT: "89", CLOCK: "1410"},
-            "temperature: software thermal slowdown in 100%",
-        ),
-        (
-            {WHY: "0x0000000000000048", HEAT: "91", CLOCK: "1380"},
-            "temperature: hardware thermal slowdown in 100%",
-        ),
-        (
-            {WHY: "0x0000000000000088", CLOCK: "1380"},
-            "power: hardware slowdown in 100%.*hardware power brake",
-        ),
-        ({WHY: "0x0000000000000002", CLOCK: "1395", DRAW: "640"}, "clock: clocks set by a person"),
-        ({CLOCK: "1395"}, r"clock: \d\.\d% below the others' 14\d\d MHz, at its power cap"),
-        ({WHY: "0x0000000000000000", CLOCK: "1395"}, "clock: .*without a reason of the driver"),
-        ({}, "not explained: its clock is not lower"),
-    ],
+@cases(
+    "change, said",
+    (
+        {WHY: "0x0000000000000020", HEAT: "89", CLOCK: "1410"},
+        "temperature: software thermal slowdown in 100%",
+    ),
+    (
+        {WHY: "0x0000000000000048", HEAT: "91", CLOCK: "1380"},
+        "temperature: hardware thermal slowdown in 100%",
+    ),
+    ({WHY: "0x0000000000000088", CLOCK: "1380"}, "power: hardware slowdown in 100%.*hardware power brake"),
+    ({WHY: "0x0000000000000002", CLOCK: "1395", DRAW: "640"}, "clock: clocks set by a person"),
+    ({CLOCK: "1395"}, r"clock: \d\.\d% below the others' 14\d\d MHz, at its power cap"),
+    ({WHY: "0x0000000000000000", CLOCK: "1395"}, "clock: .*without a reason of the driver"),
+    ({}, "not explained: its clock is not lower"),
 )
 def test_the_samples_say_why(judged, recorded, change, said):
     """Catches a reason told that the others of the node have too, or one that is shown and not told."""
@@ -322,11 +278,10 @@ def test_a_lower_power_limit_is_told(judged, recorded):
 
     def limit(raw):
         samples(lambda row: row)(raw)
-        look = json.loads((raw / "gpus.n1.after.json").read_text())
-        lines = look["commands"]["gpus"]["out"].splitlines()
-        lines[4] = lines[4].replace("700.00 W", "600.00 W")
-        look["commands"]["gpus"]["out"] = "\n".join([*lines, ""])
-        (raw / "gpus.n1.after.json").write_text(json.dumps(look))
+        with edited(raw / "gpus.n1.after.json") as look:
+            lines = look["commands"]["gpus"]["out"].splitlines()
+            lines[4] = lines[4].replace("700.00 W", "600.00 W")
+            look["commands"]["gpus"]["out"] = "\n".join([*lines, ""])
 
     parts = healthy(recorded, 8)
     parts[3] = (recorded / "planted", 2)
@@ -365,16 +320,14 @@ def test_more_than_the_data_sheet_is_impossible(judged, recorded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (
-            lambda text: text.replace('"gpu": 2,', '"gpu": 9,'),
-            "it is of GPUs 0, 1, 3, 4, 5, 6, 7, 9, 8 were ordered",
-        ),
-        (lambda text: text[: text.rfind('{"type": "window"')], "output ends before the end of GPU 7"),
-        (lambda text: re.sub(r'"matrix": 8192', '"matrix": 4096', text), "but its work and time give"),
-    ],
+@cases(
+    "spoil, said",
+    (
+        lambda text: text.replace('"gpu": 2,', '"gpu": 9,'),
+        "it is of GPUs 0, 1, 3, 4, 5, 6, 7, 9, 8 were ordered",
+    ),
+    (lambda text: text[: text.rfind('{"type": "window"')], "output ends before the end of GPU 7"),
+    (lambda text: re.sub(r'"matrix": 8192', '"matrix": 4096', text), "but its work and time give"),
 )
 def test_less_than_ordered_does_not_count(judged, recorded, spoil, said):
     """Catches a GPU left out, an output cut off, or smaller matrices, judged as what was ordered."""
@@ -396,15 +349,13 @@ def test_fewer_windows_than_ordered_do_not_count(judged, recorded):
     assert "10 windows of bf16, 30 were ordered" in verdict.cells[0].reason
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        (r'"rate": [0-9.]+', '"rate": 1e15', "but its work and time give"),
-        (r'"type": "window"', '"type": "windows"', "not a line of a GPU's rate"),
-        (r"\A.*\n", "", "do not begin with a header"),
-        (r'"ms": [0-9.]+', '"ms": NaN', "not a line of a GPU's rate"),
-        (r'(\{"type": "window".*\n)', r"\1\1", "windows of bf16 are out of order or doubled"),
-    ],
+@cases(
+    "old, new, words",
+    (r'"rate": [0-9.]+', '"rate": 1e15', "but its work and time give"),
+    (r'"type": "window"', '"type": "windows"', "not a line of a GPU's rate"),
+    (r"\A.*\n", "", "do not begin with a header"),
+    (r'"ms": [0-9.]+', '"ms": NaN', "not a line of a GPU's rate"),
+    (r'(\{"type": "window".*\n)', r"\1\1", "windows of bf16 are out of order or doubled"),
 )
 def test_damaged_output_is_refused(recorded, old, new, words):
     """Catches a rate that nothing bears out, and output that was cut or mixed."""
@@ -432,9 +383,7 @@ def test_a_site_without_pytorch_is_refused():
     _, _, site = planned()
     bare = site.model_copy(update={"software": {}})
     with pytest.raises(BadInput, match="gpu_rate needs PyTorch"):
-        make_plan(
-            bare, load_catalogue([PROFILES / "h200_gpu_rate.yml"]), run="r1", created="2026-11-23T00:00:00Z"
-        )
+        plan_site(bare, [PROFILES / "h200_gpu_rate.yml"])
 
 
 def test_it_has_its_turn_at_night():
@@ -451,8 +400,8 @@ def test_no_gpu_begins_before_the_slowest_process_is_ready(tmp_path, late):
     )
     outputs = [tmp_path / "a", tmp_path / "b"]
     children = []
-    for output, seconds in zip(outputs, (0.0, late), strict=True):
-        with output.open("wb") as out:
+    for file, seconds in zip(outputs, (0.0, late), strict=True):
+        with file.open("wb") as out:
             words = [sys.executable, "-c", code, str(seconds)]
             children.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=out))
     begin = start_together(children, outputs)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.planning import make_plan, site_of
-from shakedown.collect.run import collect
-from shakedown.judge.judged import judge_folder
+from shakedown.benchmarks.planning import site_of
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.references.of_site import catalogue_of_site
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.unit.plan.test_planner import WHERE, document
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-from fake_perftest import gpu_lines, report
-
-from tests.ended_job import leave_the_rest
+from tests.kit.job import output, write_counters, write_outputs
+from tests.kit.run import collected, raw_of, write_run
+from tests.kit.site import WHERE, document, hosts, plan_site
+from tests.unit.benchmarks.perftest.fake_perftest import gpu_lines, report
 
 WHEN = "2026-01-01T00:00:{:02}Z"
 BUSES = ("0000:18:00.0", "0000:2a:00.0", "0000:ab:00.0", "0000:bc:00.0")
@@ -31,7 +25,7 @@ HOST_GBPS, NEAR_GBPS, FAR_GBPS = 390.0, 388.0, 250.0
 def site_document(nodes: int = 2, profiles: tuple[str, ...] = ("physical",), **asked: Any) -> dict[str, Any]:
     """An inventory of nodes with four GPUs that asks for GPUDirect alone."""
     inventory = document(nodes)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"] = {
             "gpudirect": {"operations": ["write"], **asked},
             "counter_tests": False,
@@ -46,7 +40,7 @@ def planned(inventory: dict[str, Any], profile: Path | None = None):
     """Plan and jobs of an inventory."""
     site = site_of(inventory, WHERE)
     catalogue = load_catalogue([profile]) if profile else catalogue_of_site(site, WHERE)
-    return make_plan(site, catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(site, catalogue)
 
 
 class GdrRun:
@@ -56,10 +50,8 @@ class GdrRun:
         self.folder = folder
         self.plan, jobs = planned(site_document(2, **asked), profile)
         (self.job,) = (job for job in jobs.jobs if job.kind == "gpudirect")
-        write_plan(folder, self.plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
-        self.raw = folder / "raw" / f"{self.job.name}.a1"
-        self.raw.mkdir(parents=True)
+        about = {"started": WHEN.format(1), "duration_s": 30.0}
+        self.raw = raw_of(write_run(folder, self.plan, jobs), self.job, **about)
         self.path = self.job.settings["memory"]["path"]
         self.interface = self.job.settings["memory"]["interface"]
         self.records: dict[str, dict[str, Any]] = {}
@@ -81,21 +73,10 @@ class GdrRun:
         addresses, device = [nic["ipv4"] for nic in nics], nics[0]["rdma_device"]
         size, both = 1048576, direction == "both"
         stem = f"ib_{operation}_bw.{','.join(pair)}.{rail}.{direction}.{size}.{memory}.one"
-        record: dict[str, Any] = {
-            "schema": 1,
-            "tool": "gpudirect",
-            "test": f"gpudirect_{operation}",
-            "file": f"{stem}.txt",
-            "nodes": pair,
-            "rail": rail,
-            "direction": direction,
-            "params": {"size_bytes": size, "rails_at_once": "one", "memory": memory},
-            "attempt": 1,
-            "exit_code": 0,
-            "started": WHEN.format(10),
-            "duration_s": 4.5,
-            "problem": None,
-        }
+        about = {"test": f"gpudirect_{operation}", "rail": rail, "direction": direction, "attempt": 1}
+        about |= {"params": {"size_bytes": size, "rails_at_once": "one", "memory": memory}}
+        about |= {"started": WHEN.format(10), "duration_s": 4.5}
+        record = output("gpudirect", f"{stem}.txt", *pair, **about)
         if self.reason and memory != "host":
             record |= {"file": f"{stem}.n1.note.txt", "exit_code": None}
             record["problem"] = {"kind": "not-run", "message": self.reason}
@@ -130,22 +111,6 @@ class GdrRun:
 
     def judged(self) -> Verdict:
         """Write what is missing, read everything and judge it."""
-        nodes = list(self.job.nodes)
-        job = {"schema": 1, "run": "r1", "stage": "fabric", "test": self.job.name, "job": "7", "nodes": nodes}
-        job |= {"started": WHEN.format(1), "duration_s": 30.0, "state": "COMPLETED", "exit_code": "0:0"}
-        (self.raw / "job.json").write_text(json.dumps(job))
-        lines = "".join(json.dumps(record) + "\n" for record in self.records.values())
-        (self.raw / "outputs.n1.jsonl").write_text(lines)
-        for node in nodes:
-            for when, at, octets in (("before", 2, 0), ("after", 28, 10**14)):
-                counted = {"netdev.rx_bytes": octets, "netdev.tx_bytes": octets}
-                counted |= {"rdma.sent_pkts": octets // 4096, "rdma.rcvd_pkts": octets // 4096}
-                devices = [
-                    {"device": f"rxe{rail}", "netdev": f"fab{rail}", "counters": counted} for rail in range(2)
-                ]
-                told = {"schema": 1, "node": node, "when": when, "taken": WHEN.format(at)}
-                told |= {"boot_id": "b", "devices": devices}
-                (self.raw / f"counters.{node}.{when}.json").write_text(json.dumps(told))
-        leave_the_rest(self.folder)
-        collect(self.folder)
-        return judge_folder(self.folder)
+        write_outputs(self.raw, self.records.values(), "n1")
+        write_counters(self.raw, self.job.nodes, 10**14, (WHEN.format(2), WHEN.format(28)))
+        return collected(self.folder)

@@ -1,7 +1,5 @@
 """Incast and all-to-all: rounds, plan, the job among processes of this machine, and what is read of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -14,20 +12,18 @@ import pytest
 from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.incast import job
 from shakedown.benchmarks.incast.job import rounds_of
-from shakedown.benchmarks.incast.output import incast, moved
-from shakedown.benchmarks.incast.settings import IncastSettings
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.incast.output import IncastSettings, incast, moved
+from shakedown.benchmarks.planning import site_of
 from shakedown.records.base import cell_id
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.references.physical import add_physical
-from tests.unit.plan.test_planner import WHERE, document
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-import local_mesh
-from fake_perftest import report
+from tests.kit.cases import cases
+from tests.kit.site import WHERE, document, hosts, plan_site
+from tests.unit.benchmarks.perftest import local_mesh
+from tests.unit.benchmarks.perftest.fake_perftest import report
 
 RUNNER = """
 import pathlib, sys
@@ -40,7 +36,7 @@ ASKED = {"patterns": ["incast", "all_to_all"], "senders": 2, "duration_s": 2, "s
 def planned(nodes=3, driver=None, **options):
     """Plan and jobs of a site with the profile `physical`."""
     inventory = document(nodes)
-    for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+    for number, host in enumerate(hosts(inventory), start=1):
         plain = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 1000}
         asked = {"incast": {**ASKED, **options}, "perftest": [plain]}
         host["acceptance"] = {**asked, "counter_tests": False}
@@ -52,7 +48,7 @@ def planned(nodes=3, driver=None, **options):
                 host["fabric_nics"][rail]["driver"] = driver
     site, catalogue = site_of(inventory, WHERE), Catalogue([])
     add_physical(catalogue, site)
-    return make_plan(site, catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(site, catalogue)
 
 
 def test_each_receiver_has_its_senders_and_no_node_sends_to_itself():
@@ -120,8 +116,7 @@ def test_pauses_that_an_overload_must_bring_fail_no_nic_and_no_switch(incast_ask
         host["fabric"] |= {"system": "acme", "profile": "physical"}
         for nic in host["fabric_nics"]:
             nic["driver"] = "mlx5_core"
-    site = site_of(inventory, WHERE)
-    plan, _ = make_plan(site, catalogue_of_site(site, Path()), run="r1", created="2026-01-01T00:00:00Z")
+    plan, _ = plan_site(inventory, catalogue_of_site(site_of(inventory, WHERE), Path()))
     required = {}
     for item in plan.items:
         if item.metric.startswith("counter.") and item.stage == "fabric":
@@ -160,12 +155,8 @@ def run(tmp_path, nodes=3, faults=(), **options):
     (tmp_path / "faults.json").write_text(json.dumps(mesh.faults))
     running = {}
     for node in settings["nodes"]:
-        env = {
-            "PATH": f"{mesh.bin}:{os.environ['PATH']}",
-            "PYTHONPATH": str(local_mesh.REPOSITORY),
-            "SLURMD_NODENAME": node,
-            "FAKE_FAULTS": str(tmp_path / "faults.json"),
-        }
+        env = {"PATH": f"{mesh.bin}:{os.environ['PATH']}", "PYTHONPATH": str(local_mesh.REPOSITORY)}
+        env |= {"SLURMD_NODENAME": node, "FAKE_FAULTS": str(tmp_path / "faults.json")}
         words = [sys.executable, "-c", RUNNER, str(mesh.sysfs(node)), "-", str(mesh.out)]
         running[node] = subprocess.Popen(
             words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -219,13 +210,11 @@ def test_a_server_that_does_not_listen_stops_its_round_alone(tmp_path):
             assert "does not listen" in record.problem.message
 
 
-@pytest.mark.parametrize(
-    ("node", "spec", "words"),
-    [
-        ("n9", None, "is not among those that send"),
-        ("n1", {"crowd": {"patterns": "incast"}}, "crowd: not who sends to whom"),
-        ("n1", [], "the specification is not an object|crowd"),
-    ],
+@cases(
+    "node, spec, words",
+    ("n9", None, "is not among those that send"),
+    ("n1", {"crowd": {"patterns": "incast"}}, "crowd: not who sends to whom"),
+    ("n1", [], "the specification is not an object|crowd"),
 )
 def test_a_wrong_order_is_one_line(tmp_path, monkeypatch, capsys, node, spec, words):
     """Catches: a traceback, or a job that measures something else than was ordered."""
@@ -251,13 +240,8 @@ def output_of(held, rates=(40.0, 45.0), ends=None, files=None, receiver="n1"):
     for number, rate in zip((2, 3), rates, strict=True):
         own = (ends or {}).get(f"n{number}", f"127.77.1.{number}")
         texts[f"o{number}.txt"] = report("ib_write_bw", 65536, rate, (own, "127.77.1.1"), seconds=2)
-    note = {
-        "schema": 1,
-        "receiver": receiver,
-        "rail": "rail0",
-        "files": files or {"n2": "o2.txt", "n3": "o3.txt"},
-        "held": held,
-    }
+    note = {"schema": 1, "receiver": receiver, "rail": "rail0"}
+    note |= {"files": files or {"n2": "o2.txt", "n3": "o3.txt"}, "held": held}
     record = OutputRecord.model_validate(
         {
             "schema": 1,
@@ -305,15 +289,13 @@ def test_a_nic_that_counts_nothing_of_it_decides_nothing():
     assert held.problem.kind == "not-run"
 
 
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        ({"receiver": "n4"}, "another receiver, rail or senders"),
-        ({"files": {"n2": "o2.txt"}}, "another receiver, rail or senders"),
-        ({"files": {"n2": "o2.txt", "n9": "o3.txt"}}, "another receiver, rail or senders"),
-        ({"files": {"n2": "o3.txt", "n3": "o3.txt"}}, "of this test is"),
-        ({"ends": {"n3": "127.77.2.3"}}, "of this test is"),
-    ],
+@cases(
+    "spoil, words",
+    ({"receiver": "n4"}, "another receiver, rail or senders"),
+    ({"files": {"n2": "o2.txt"}}, "another receiver, rail or senders"),
+    ({"files": {"n2": "o2.txt", "n9": "o3.txt"}}, "another receiver, rail or senders"),
+    ({"files": {"n2": "o3.txt", "n3": "o3.txt"}}, "of this test is"),
+    ({"ends": {"n3": "127.77.2.3"}}, "of this test is"),
 )
 def test_a_note_that_is_not_of_what_was_ordered_is_refused(spoil, words):
     """Catches: one sender counted twice, a sender left out, or the output of another rail in the sum."""

@@ -1,7 +1,5 @@
 """LoadGen's memory: taken before its clock runs, not while queries are timed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

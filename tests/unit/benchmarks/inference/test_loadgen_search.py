@@ -1,7 +1,5 @@
 """The whole search on a CPU, with real LoadGen and a tiny model whose peak is known."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -19,25 +17,10 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen is part of the dev environment")
 
 # 1 ms an image: 1,000 queries/s, by the model's own pace. Wide bounds, because test machines are shared.
-SETTINGS = {
-    "model": "tiny",
-    "device": "cpu",
-    "gpus": [1],
-    "latency_ms": 500,
-    "probe_s": 0.8,
-    "confirm_s": 0.8,
-    "confirm_queries": 1000,
-    "confirmations": 3,
-    "resolution": 0.25,
-    "samples": 64,
-    "max_batch": 32,
-    "slots": 2,
-    "hold_ms": 5,
-    "poll_us": 500,
-    "pace_us": 1000,
-    "threads": 1,
-    "warmup_s": 0.4,
-}
+SETTINGS = {"model": "tiny", "device": "cpu", "gpus": [1], "latency_ms": 500, "probe_s": 0.8}
+SETTINGS |= {"confirm_s": 0.8, "confirm_queries": 1000, "confirmations": 3, "resolution": 0.25, "samples": 64}
+SETTINGS |= {"max_batch": 32, "slots": 2, "hold_ms": 5, "poll_us": 500, "pace_us": 1000, "threads": 1}
+SETTINGS |= {"warmup_s": 0.4}
 
 
 def start(folder: Path, **changes) -> subprocess.Popen:

@@ -1,7 +1,5 @@
 """The search for the peak: pure steps, against servers whose peak is known."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

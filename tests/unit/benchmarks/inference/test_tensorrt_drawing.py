@@ -1,7 +1,5 @@
 """ResNet50 as drawn for TensorRT, computed layer by layer, against the network in floating point."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import fake_tensorrt as trt

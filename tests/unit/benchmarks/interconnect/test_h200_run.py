@@ -1,7 +1,5 @@
 """The run made on 4 x H200, and the same run with faults planted in its raw files: named, and never PASS."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import statistics
@@ -19,7 +17,9 @@ from shakedown.records.results import Measurement
 from shakedown.report.workloads import build_interconnect
 from shakedown.report.write import read
 from shakedown.run.folder import Run
-from tests.ended_job import leave_the_rest
+from tests.kit.cases import cases
+from tests.kit.files import edited
+from tests.kit.job import leave_the_rest
 
 INFERENCE, COPIES, PATHS = "application.inference.gpu1.a1", "node.copies.gpu1.a1", "node.pcie_path.gpu1.a1"
 
@@ -105,15 +105,14 @@ def test_int8_peak_is_loadgens_and_says_where_its_time_went(int8):
 def test_a_pause_of_loadgens_own_process_is_told(paused_ms, int8):
     """Catches a low rate put on the GPU where the program that asks stood still, and the reverse."""
     path = int8 / "raw" / INFERENCE / "search.g1.json"
-    document = json.loads(path.read_text())
-    missed, full = document["runs"][1], document["runs"][-1]
-    shutil.copy(path.with_name(full["file"]), path.with_name(missed["file"]))  # a full run, ...
-    edit(path.with_name(missed["file"]), "Result is : VALID", "Result is : INVALID")  # ... which missed
-    edit(path.with_name(missed["file"]), "constraints satisfied : Yes", "constraints satisfied : NO")
-    edit(path.with_name(missed["file"]), "69584", "70849")
-    missed["kind"], missed["spent"]["longest_look_ms"] = "confirm", paused_ms
-    missed["spent"]["longest_ask_ms"] = 1.0
-    path.write_text(json.dumps(document))
+    with edited(path) as document:
+        missed, full = document["runs"][1], document["runs"][-1]
+        shutil.copy(path.with_name(full["file"]), path.with_name(missed["file"]))  # a full run, ...
+        edit(path.with_name(missed["file"]), "Result is : VALID", "Result is : INVALID")  # ... which missed
+        edit(path.with_name(missed["file"]), "constraints satisfied : Yes", "constraints satisfied : NO")
+        edit(path.with_name(missed["file"]), "69584", "70849")
+        missed["kind"], missed["spent"]["longest_look_ms"] = "confirm", paused_ms
+        missed["spent"]["longest_ask_ms"] = 1.0
     rate = rate_of(int8)
     assert rate.value == pytest.approx(69_521, abs=1)
     told = "in 1 of 1 full runs that missed the bound LoadGen's own process stood still for up to 91 ms"
@@ -142,13 +141,11 @@ def test_invalid_confirmation_is_no_pass(run):
     assert len(said) == 3 and all(o is not Outcome.PASS and "failed at 36336" in why for o, why in said)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("target_latency (ns): 15000000", "target_latency (ns): 25000000", "latency bound was 25000000 ns"),
-        ("min_duration (ms): 5000", "min_duration (ms): 500", "shorter than planned"),
-        ("Scenario : Server", "Scenario : Offline", ""),
-    ],
+@cases(
+    "old, new, words",
+    ("target_latency (ns): 15000000", "target_latency (ns): 25000000", "latency bound was 25000000 ns"),
+    ("min_duration (ms): 5000", "min_duration (ms): 500", "shorter than planned"),
+    ("Scenario : Server", "Scenario : Offline", ""),
 )
 def test_easier_terms_than_planned_are_refused(run, old, new, words):
     """Catches a result made under another latency bound, duration or scenario than the plan's."""
@@ -214,20 +211,17 @@ def test_killed_job_leaves_no_pass(run):
     """Catches cells that pass although the job was killed before their search ended."""
     folder = run / "raw" / INFERENCE
     edit(folder / "job.json", '"COMPLETED"', '"TIMEOUT"')
-    record = json.loads((folder / "job.json").read_text())
-    record["problem"] = {"kind": "killed", "message": "Slurm says TIMEOUT"}
-    (folder / "job.json").write_text(json.dumps(record))
+    with edited(folder / "job.json") as record:
+        record["problem"] = {"kind": "killed", "message": "Slurm says TIMEOUT"}
     (folder / "outputs.jsonl").write_text((folder / "outputs.jsonl").read_text().splitlines()[0] + "\n")
     assert len(bad(run, "resnet50_server")) == 9
 
 
 def test_planted_x8_link_is_named(run):
     """Catches a downtrained link in a live document, through reader and verdict."""
-    path = run / "raw" / PATHS / "pcie_path.json"
-    document = json.loads(path.read_text())
-    gpu = next(d for d in document["topology"]["devices"] if d["bdf"] == "0000:00:08.0")
-    gpu["width"] = 8
-    path.write_text(json.dumps(document))
+    with edited(run / "raw" / PATHS / "pcie_path.json") as document:
+        gpu = next(d for d in document["topology"]["devices"] if d["bdf"] == "0000:00:08.0")
+        gpu["width"] = 8
     said = bad(run, "pcie_path")
     assert len(said) == 1 and said[0][0] is Outcome.FAIL
     assert "GPU 2 (0000:00:08.0): link root bus to 0000:00:08.0 is x8, planned x16" in said[0][1]
@@ -235,11 +229,9 @@ def test_planted_x8_link_is_named(run):
 
 def test_planted_wrong_pin_is_named(run):
     """Catches processes pinned to another NUMA node than their GPU's, through plan, reader and verdict."""
-    path = run / "jobs.json"
-    document = json.loads(path.read_text())
-    spec = next(job for job in document["jobs"] if job["kind"] == "pcie_path")
-    spec["settings"]["path"]["numa_nodes"] = [0, 0, 1, 0]
-    path.write_text(json.dumps(document))
+    with edited(run / "jobs.json") as document:
+        spec = next(job for job in document["jobs"] if job["kind"] == "pcie_path")
+        spec["settings"]["path"]["numa_nodes"] = [0, 0, 1, 0]
     leave_the_rest(run)
     said = bad(run, "pcie_path")
     assert len(said) == 1 and said[0][0] is Outcome.FAIL
@@ -248,12 +240,10 @@ def test_planted_wrong_pin_is_named(run):
 
 def test_the_cost_of_the_wrong_pin_is_said(run):
     """Catches a far pin measured and not compared."""
-    path = run / "raw" / COPIES / "copies.json"
-    document = json.loads(path.read_text())
-    near = next(row for row in document["rows"] if row["gpus"] == [0] and row["traffic"] == "h2d")
-    far = {**near, "pin": "far", "gb_per_s": {"h2d": {"0": [40.0, 41.0, 42.0]}}}
-    document["rows"].append(far)
-    path.write_text(json.dumps(document))
+    with edited(run / "raw" / COPIES / "copies.json") as document:
+        near = next(row for row in document["rows"] if row["gpus"] == [0] and row["traffic"] == "h2d")
+        far = {**near, "pin": "far", "gb_per_s": {"h2d": {"0": [40.0, 41.0, 42.0]}}}
+        document["rows"].append(far)
     collect(run)
     found = [m for m in Run(run).measurements() if m.metric == "far_pin"]
     assert len(found) == 1

@@ -1,16 +1,15 @@
 """What the plan asks for of paths, copies and inference."""
 
-from __future__ import annotations
+import os
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.inference.settings import Inference
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
-from shakedown.intent.site import NoFabric, Site
+from shakedown.benchmarks.inference.metrics import Inference
 from shakedown.references.catalogue import MissingReference
-from shakedown.references.files import load_catalogue
+from tests.kit.run import python
+from tests.kit.site import one_node, plan_site
 
 INTERCONNECT = {"path": {"generation": 5}, "copies": {"at_once": [1, 2, 4], "far_pin": True}}
 INFERENCE = {"gpus": [1, 2, 4, 8]}
@@ -19,17 +18,9 @@ INFERENCE = {"gpus": [1, 2, 4, 8]}
 def planned(gpus: int = 4, gpu: str = "H200-SXM", profile: str = "h200x4_interconnect", **sections):
     """Return plan and jobs of one host with as many GPUs."""
     scope = sections.pop("scope", {})
-    site = Site(
-        fabric=NoFabric(system="one", profile=profile, no_fabric=True),
-        acceptance=Acceptance(
-            scope={"gpu": gpu, **scope}, counter_tests=False, software_check=False, **sections
-        ),
-        nics={"n1": ()},
-        addresses={"n1": "127.0.0.1"},
-        gpus={"n1": gpus},
-        software={"pytorch": {"from": {"path": "/usr/bin/python3"}}},
-    )
-    return make_plan(site, load_catalogue([profile]), run="r", created="2026-11-20T00:00:00Z")
+    software = {"pytorch": "/usr/bin/python3"}
+    site = one_node(profile, gpus, software, scope={"gpu": gpu, **scope}, **sections)
+    return plan_site(site, [profile], run="r")
 
 
 def test_every_gpu_is_asked_about_and_copied_to():
@@ -108,3 +99,22 @@ def test_every_path_of_the_paper_can_be_planned(path):
     )
     gates = {item.params["gpus"]: item.reference for item in plan.items if item.metric == "data_rate"}
     assert gates == {n: f"primergy-l40s-{path}-{n}gpu" for n in (1, 2, 3, 4)}
+
+
+# The program that copies between host and GPU runs in the site's own PyTorch environment.
+
+ROOT = Path(__file__).parents[4]
+# PyTorch is not installed here; the site's environment need not have pydantic.
+PROGRAM = """
+import sys, types
+sys.modules["torch"] = types.ModuleType("torch")
+sys.modules["pydantic"] = None
+import loadgen_harness.copies
+"""
+
+
+def test_it_needs_nothing_but_pytorch():
+    """Catches: an import of the controller's libraries, which the site's PyTorch environment lacks."""
+    path = f"{ROOT}{os.pathsep}{ROOT / 'workloads'}"
+    done = python("-c", PROGRAM, env={**os.environ, "PYTHONPATH": path})
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,7 +1,5 @@
 """The way to every GPU, from sysfs trees through the probe to the verdict's words."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -10,8 +8,7 @@ from dataclasses import replace
 import pytest
 from sysfs_trees import Function, Tree, cdi
 
-from shakedown.benchmarks.interconnect.output import gpu_paths, judge_paths
-from shakedown.benchmarks.interconnect.settings import PlannedPath
+from shakedown.benchmarks.interconnect.output import PlannedPath, gpu_paths, judge_paths
 from shakedown.topology.host_map import Topology, parse_topology
 
 

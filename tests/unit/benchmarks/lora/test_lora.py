@@ -1,9 +1,6 @@
 """LoRA fine-tuning from plan to cells: what is planned, what a log must match, and who lags."""
 
-from __future__ import annotations
-
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,31 +14,22 @@ from shakedown.benchmarks.lora.job import merge, reason, trainer_command
 from shakedown.benchmarks.lora.metrics import received_bytes
 from shakedown.benchmarks.lora.output import parse_trainer
 from shakedown.benchmarks.lora.settings import TrainingSpec
-from shakedown.benchmarks.planning import make_plan, site_of
-from shakedown.collect.run import collect
-from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.records.program import SOURCE
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside
 from shakedown.run.nic_counters import JobFolder
-from tests.ended_job import ENDED, leave_the_rest
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.cases import cases
+from tests.kit.files import script
+from tests.kit.job import output as output_of
+from tests.kit.job import write_outputs
+from tests.kit.run import collected, ran, raw_of, write_run
+from tests.kit.site import document, hosts, plan_site
 
 TAKEN = "2026-01-01T00:00:00Z"
-JOB: dict[str, Any] = {
-    "model": "tiny",
-    "layout": "fsdp",
-    "gpus_per_node": 2,
-    "device": "cpu",
-    "dtype": "fp32",
-    "steps": 8,
-    "warmup_steps": 2,
-    "sequence_tokens": 64,
-    "micro_batch": 1,
-    "global_batch": 8,
-    "metrics": ["final_loss", "nonfinite_steps", "rank_skew", "traffic_share", "comm_share"],
-}
+JOB: dict[str, Any] = {"model": "tiny", "layout": "fsdp", "gpus_per_node": 2, "device": "cpu"}
+JOB |= {"dtype": "fp32", "steps": 8, "warmup_steps": 2, "sequence_tokens": 64, "micro_batch": 1}
+JOB |= {"global_batch": 8}
+JOB |= {"metrics": ["final_loss", "nonfinite_steps", "rank_skew", "traffic_share", "comm_share"]}
 
 
 SOFTWARE = {"pytorch": {"from": {"path": "/t/bin/python"}}}
@@ -50,11 +38,11 @@ SOFTWARE = {"pytorch": {"from": {"path": "/t/bin/python"}}}
 def plan_of(software: Any = SOFTWARE, **changes: Any) -> Any:
     """Plan two nodes that train and measure nothing else."""
     inventory = document()
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["software"] = software
         host["acceptance"] = {"lora": [{**JOB, **changes}], "counter_tests": False, "software_check": False}
     catalogue = load_catalogue(["lab", "lora_generated"])
-    return make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(inventory, catalogue)
 
 
 def log(
@@ -62,53 +50,20 @@ def log(
 ) -> str:
     """What a job of the plan writes; `slow` is a rank whose computing takes half as long again."""
     spec = TrainingSpec.from_json(plan_of()[1].jobs[-1].settings)
-    lines: list[dict[str, Any]] = [
-        {
-            "type": "header",
-            "model": "tiny",
-            "method": "lora",
-            "precision": "fp32",
-            "parallelism": "fsdp",
-            "world_size": ranks,
-            "hosts": ["n1", "n1", "n2", "n2"][:ranks],
-            "sequence_length": 64,
-            "global_batch_samples": 8,
-            "micro_batch_samples": 1,
-            "steps": 8,
-            "parameters": 869504,
-            "trainable_parameters": 57344,
-            "seed": spec.seed,
-            "lora_rank": 16,
-            "learning_rate": spec.learning_rate,
-            **header,
-        }
-    ]
+    first = {"type": "header", "model": "tiny", "method": "lora", "precision": "fp32", "parallelism": "fsdp"}
+    first |= {"world_size": ranks, "hosts": ["n1", "n1", "n2", "n2"][:ranks], "sequence_length": 64}
+    first |= {"global_batch_samples": 8, "micro_batch_samples": 1, "parameters": 869504, "steps": 8}
+    first |= {"trainable_parameters": 57344, "seed": spec.seed, "learning_rate": spec.learning_rate}
+    lines: list[dict[str, Any]] = [first | {"lora_rank": 16} | header]
     for step in range(1, steps + 1):
         for rank in range(ranks):
             own = 0.3 if rank == slow else 0.2
-            record = {
-                "type": "step",
-                "step": step,
-                "rank": rank,
-                "step_time_s": 0.4,
-                "samples": 8,
-                "tokens": 512,
-                "compute_s": own,
-                "comm_s": 0.02,
-                "loss": loss if step == steps else 0.6,
-            }
+            record = {"type": "step", "step": step, "rank": rank, "step_time_s": 0.4, "samples": 8}
+            record |= {"tokens": 512, "compute_s": own, "comm_s": 0.02}
+            record |= {"loss": loss if step == steps else 0.6}
             lines.append({k: v for k, v in record.items() if v is not None})
-    lines.append(
-        {
-            "type": "summary",
-            "steps": steps,
-            "elapsed_s": 0.4 * steps,
-            "samples": 64,
-            "tokens": 4096,
-            "samples_per_s": 20.0,
-            "tokens_per_s": 1280.0,
-        }
-    )
+    last = {"type": "summary", "steps": steps, "elapsed_s": 0.4 * steps, "samples": 64, "tokens": 4096}
+    lines.append({**last, "samples_per_s": 20.0, "tokens_per_s": 1280.0})
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
@@ -117,10 +72,8 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
     bytes."""
     plan, jobs = plan_of()
     job = jobs.jobs[0]
-    raw = folder / "raw" / f"{job.name}.a1"
-    raw.mkdir(parents=True)
-    write_aside(folder / "plan.json", to_json(plan))
-    write_aside(folder / "jobs.json", to_json(jobs))
+    problem = {"kind": "other", "message": f"Slurm says {state}"} if state != "COMPLETED" else None
+    raw = raw_of(write_run(folder, plan, jobs), job, nodes=["n1", "n2"], state=state, problem=problem)
     (raw / "lora.jsonl").write_text(text)
     spec = TrainingSpec.from_json(job.settings)
     from shakedown.physics.training import SHAPES
@@ -132,38 +85,9 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
             (raw / f"counters.{node}.{when}.json").write_text(
                 json.dumps({"taken": TAKEN, "devices": [device]})
             )
-    problem = {"kind": "other", "message": f"Slurm says {state}"} if state != "COMPLETED" else None
-    (raw / "job.json").write_text(
-        json.dumps(
-            {
-                "schema": 1,
-                "run": "r1",
-                "stage": "application",
-                "test": job.name,
-                "job": "1",
-                **ENDED,
-                "state": state,
-                "nodes": ["n1", "n2"],
-                "problem": problem,
-            }
-        )
-    )
-    record = {
-        "schema": 1,
-        "tool": "trainer",
-        "test": "lora",
-        "file": "lora.jsonl",
-        "nodes": ["n1", "n2"],
-        "params": spec.params,
-        "exit_code": 0,
-        "started": "2026-01-01T00:00:00Z",
-        "duration_s": 5.0,
-        **output,
-    }
-    (raw / "outputs.jsonl").write_text(json.dumps(record) + "\n")
-    leave_the_rest(folder)
-    collect(folder)
-    verdict = judge_folder(folder)
+    about = {"test": "lora", "params": spec.params, "duration_s": 5.0, **output}
+    write_outputs(raw, [output_of("trainer", "lora.jsonl", "n1", "n2", **about)])
+    verdict = collected(folder)
     bad = {cell.cell.split("/")[2]: cell for cell in verdict.cells}
     found = {
         group.metric: (bad[group.metric].outcome, bad[group.metric].reason)
@@ -198,18 +122,16 @@ def test_traffic_that_did_not_pass_the_fabric_fails(tmp_path):
     assert outcome == "FAIL" and "expected a node" in why
 
 
-@pytest.mark.parametrize(
+@cases(
     "changed",
-    [
-        {"steps": 7},
-        {"sequence_length": 32},
-        {"world_size": 3},
-        {"parameters": 1},
-        {"seed": 9},
-        {"micro_batch_samples": 2},
-        {"learning_rate": 0.1},
-        {"hosts": ["n1"] * 4},
-    ],
+    {"steps": 7},
+    {"sequence_length": 32},
+    {"world_size": 3},
+    {"parameters": 1},
+    {"seed": 9},
+    {"micro_batch_samples": 2},
+    {"learning_rate": 0.1},
+    {"hosts": ["n1"] * 4},
 )
 def test_a_log_of_an_easier_job_is_refused(tmp_path, changed):
     """Catches: a job that trains something smaller or shorter than ordered and passes."""
@@ -220,12 +142,10 @@ def test_a_log_of_an_easier_job_is_refused(tmp_path, changed):
     assert {outcome for outcome, _ in cells.values()} == {"INCONCLUSIVE"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('"step_time_s": 0.4', '"step_time_s": 0.3', "8 steps took 2.4 s, the training 3.2 s"),
-        ('"samples_per_s": 20.0', '"samples_per_s": 30.0', "the summary has 30 samples/s, its"),
-    ],
+@cases(
+    "old, new, words",
+    ('"step_time_s": 0.4', '"step_time_s": 0.3', "8 steps took 2.4 s, the training 3.2 s"),
+    ('"samples_per_s": 20.0', '"samples_per_s": 30.0', "the summary has 30 samples/s, its"),
 )
 def test_times_that_contradict_each_other_decide_nothing(tmp_path, old, new, words):
     """Catches: faster steps in an edited log, whose training took as long as before."""
@@ -273,13 +193,11 @@ def test_what_one_rank_does_not_tell_is_not_told_of_all(tmp_path):
     assert cells["final_loss"][0] == "PASS"
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("killed", "rank 3 on n2: killed by signal 9"),
-        ("setup", "rank 1 on n1: out of memory: tried 9 GiB"),
-        ("environment", "rank 2 on n2: no sign of life for 20 s (step 5, forward)"),
-    ],
+@cases(
+    "kind, message",
+    ("killed", "rank 3 on n2: killed by signal 9"),
+    ("setup", "rank 1 on n1: out of memory: tried 9 GiB"),
+    ("environment", "rank 2 on n2: no sign of life for 20 s (step 5, forward)"),
 )
 def test_a_job_that_was_spoiled_says_why(tmp_path, kind, message):
     """Catches: a killed, hung or starved job that leaves its cells without a reason, or passes by its log."""
@@ -298,11 +216,11 @@ def test_two_jobs_share_no_cell():
     """Catches: one job's failure written into the cells of another that went well."""
     inventory = document()
     other = {**JOB, "layout": "ddp"}
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["software"] = SOFTWARE
         host["acceptance"] = {"lora": [JOB, other], "counter_tests": False, "software_check": False}
     catalogue = load_catalogue(["lab", "lora_generated"])
-    plan, jobs = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    plan, jobs = plan_site(inventory, catalogue)
     assert len(jobs.jobs) == 2
     for item in plan.items:
         for _, nodes, *_ in item.cells():
@@ -320,17 +238,15 @@ def test_a_metric_without_a_reference_is_refused():
         plan_of(metrics=["samples_per_s"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"model": "lama"}, "neither tiny"),
-        ({"global_batch": 6}, "no multiple of 4 replicas"),
-        ({"warmup_steps": 8}, "warmup_steps"),
-        ({"learning_rate": 0}, "learning_rate"),
-        ({"data": "dolly.jsonl"}, "absolute path"),
-        ({"variables": {"LD_PRELOAD": "/tmp/x.so"}}, "LD_PRELOAD"),
-        ({"stepps": 5}, "unknown key 'stepps' -- use steps"),
-    ],
+@cases(
+    "changes, told",
+    ({"model": "lama"}, "neither tiny"),
+    ({"global_batch": 6}, "no multiple of 4 replicas"),
+    ({"warmup_steps": 8}, "warmup_steps"),
+    ({"learning_rate": 0}, "learning_rate"),
+    ({"data": "dolly.jsonl"}, "absolute path"),
+    ({"variables": {"LD_PRELOAD": "/tmp/x.so"}}, "LD_PRELOAD"),
+    ({"stepps": 5}, "unknown key 'stepps' -- use steps"),
 )
 def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, told):
     """Catches: a misspelt or impossible setting found out on the cluster."""
@@ -341,16 +257,8 @@ def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, to
 def test_more_than_the_peak_is_impossible():
     """Catches: a rate that no GPU can reach, taken for a very good one."""
     inventory = document()
-    job = {
-        **JOB,
-        "model": "llama2-7b",
-        "layout": "ddp",
-        "gpus_per_node": 1,
-        "device": "cuda",
-        "dtype": "bf16",
-        "sequence_tokens": 2048,
-        "metrics": ["mfu", "samples_per_s"],
-    }
+    job = {**JOB, "model": "llama2-7b", "layout": "ddp", "gpus_per_node": 1, "device": "cuda"}
+    job |= {"dtype": "bf16", "sequence_tokens": 2048, "metrics": ["mfu", "samples_per_s"]}
     names = list(inventory["_meta"]["hostvars"])
     for name in names[1:]:
         del inventory["_meta"]["hostvars"][name]
@@ -361,7 +269,7 @@ def test_more_than_the_peak_is_impossible():
         "scope": {"gpu": "H200-SXM"},
     }
     catalogue = load_catalogue(["lab", "h200_lora"])
-    plan, _ = make_plan(site_of(inventory, WHERE), catalogue, run="r", created="2026-01-01T00:00:00Z")
+    plan, _ = plan_site(inventory, catalogue, run="r")
     ceilings = {i.metric: plan.references[i.reference].ceiling for i in plan.items}
     assert ceilings["mfu"] == 100
     flop = 4 * 6738415616 + 6 * 32 * 2048 * 4096
@@ -457,21 +365,14 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     """Catches: a job that finds neither its settings, its model nor its data once it is inside the image."""
     apptainer = tmp_path / "bin/apptainer"
     apptainer.parent.mkdir()
-    apptainer.write_text(APPTAINER)
-    apptainer.chmod(0o755)
+    script(apptainer, APPTAINER)
     given = {"model": str(tmp_path / "mo del/config.json"), "data": "/data/dolly.jsonl"}
     settings = {**plan_of()[1].jobs[-1].settings, **given, "device": device}
     out = tmp_path / "runs/r 1/raw/lora.a1"
     image = {"from": {"container": "/img/t.sif"}, "python": "/opt/conda/bin/python"}
     job = plan_of({"pytorch": image})[1].jobs[-1].model_copy(update={"settings": settings})
     words = BENCHMARK.jobs["lora"].launch(job, out).words
-    done = subprocess.run(
-        ["bash", "-c", " ".join(words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": f"{apptainer.parent}:/usr/bin:/bin"},
-    )
+    done = ran("bash", "-c", " ".join(words), env={"PATH": f"{apptainer.parent}:/usr/bin:/bin"})
     assert done.returncode == 0, done.stdout + done.stderr
     image, seen, command = done.stdout.splitlines()
     assert image == "image /img/t.sif" and ("--nv" in words) == (device == "cuda")

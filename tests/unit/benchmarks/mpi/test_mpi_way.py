@@ -1,42 +1,30 @@
 """Which way MPI's messages went and where its ranks ran, from plan to verdict; srun is faked."""
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.mpi import job
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
-from shakedown.benchmarks.mpi.output import parse_ucx_log
-from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.mpi.output import MpiSettings, moved, mpi, parse_ucx_log
 from shakedown.benchmarks.registry import Acceptance
-from shakedown.collect.run import collect
 from shakedown.intent.site import Site
-from shakedown.judge.judged import judge_folder
 from shakedown.onnode import pin
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
+from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED, leave_the_rest
+from shakedown.run.nic_counters import JobFolder
+from tests.kit import records
+from tests.kit.cases import cases
+from tests.kit.run import collected, python, raw_of, write_run
+from tests.kit.site import lab_fabric, nic, plan_site
 
-PROFILE = """
-schema: 1
-profile: mpi
-title: two nodes
-published: nowhere; made for this test
-audit: floors that anything clears
-references:
-  - {id: time, stage: collective, test: mpi_allreduce, metric: time, value: 1000000.0, limit: 1000000.0,
-     unit: us, better: lower, kind: baseline, source: this test, set_by: this test}
-  - {id: busbw, stage: collective, test: mpi_allreduce, metric: busbw, value: 0.0001, limit: 0.0001,
-     unit: GB/s, better: higher, kind: baseline, source: this test, set_by: this test}
-  - {id: wrong, stage: collective, test: mpi_allreduce, metric: wrong, value: 0, limit: 0,
-     unit: "1", better: lower, kind: contract, source: this test}
-"""
+PROFILE = (Path(__file__).parent / "profiles/mpi_way.yml").read_text()
 # As srun would run it: one rank for each node of the job, with what it prints and what UCX logs.
 SRUN = """
 import json, os, sys
@@ -54,32 +42,16 @@ print(json.dumps({"type": "row", "size_bytes": 8, "time_us": 9.0, "algbw_gb_per_
 SELF = "ucp_context_0 self cfg#0 tag(self/memory cma/memory)"
 RC = "ucp_context_0 inter-node cfg#1 tag(rc_verbs/rxe0:1) ka(ud_verbs/rxe0:1)"
 TCP = "ucp_context_0 inter-node cfg#1 tag(tcp/eth0)"
-NIC = {"rail": "rail0", "rdma_device": "rxe0", "netdev": "eth0"}
-FABRIC = {
-    "system": "lab",
-    "profile": "mpi",
-    "link_speed_gbps": 25,
-    "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
-    "roce": {
-        "dscp": 26,
-        "priority": 3,
-        "traffic_class": 3,
-        "queue": 3,
-        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-        "ecn": {"min_bytes": 1024, "max_bytes": 2048, "mark_percent": 5},
-        "pfc": {"enabled": True},
-    },
-    "rails": [{"name": "rail0", "subnet": "10.0.0.0/24"}],
-}
 
 
 def site(**mpi):
     """Two nodes with one NIC each."""
     asked = {"allreduce": {"min_bytes": 8, "max_bytes": 8, "iterations": 5}, **mpi}
+    nics = {node: (nic(0, "eth0", "rxe0", f"10.0.0.{i}"),) for i, node in enumerate(("n1", "n2"), 1)}
     return Site(
-        fabric=FABRIC,
+        fabric=lab_fabric(1, profile="mpi"),
         acceptance=Acceptance(mpi=asked, counter_tests=False),
-        nics={node: ({**NIC, "ipv4": f"10.0.0.{i}"},) for i, node in enumerate(("n1", "n2"), 1)},
+        nics=nics,
         addresses={"n1": "10.20.0.1", "n2": "10.20.0.2"},
     )
 
@@ -91,29 +63,22 @@ def measured(tmp_path, monkeypatch):
     def run(ways, layer="", notes=(), fails="", **mpi):
         file = tmp_path / "mpi.yml"
         file.write_text(PROFILE)
-        plan, jobs = make_plan(site(**mpi), load_catalogue([file]), run="r1", created="2026-11-20T00:00:00Z")
+        plan, jobs = plan_site(site(**mpi), [file])
         # The collective stage alone: the others' machines are not there.
         plan = plan.model_copy(update={"items": tuple(i for i in plan.items if i.stage == "collective")})
         (spec,) = (one for one in jobs.jobs if one.kind == "mpi_allreduce")
         jobs = jobs.model_copy(update={"jobs": (spec,)})
         folder = tmp_path / "r1"
-        write_plan(folder, plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
-        raw = folder / "raw" / f"{spec.name}.a1"
-        raw.mkdir(parents=True)
+        state = {"state": "FAILED", "exit_code": "1:0"} if fails else {}
+        raw = raw_of(write_run(folder, plan, jobs), spec, nodes=["n1", "n2"], **state)
         (raw / "spec.json").write_text(json.dumps(spec.settings))
-        state = ENDED | ({"state": "FAILED", "exit_code": "1:0"} if fails else {})
-        about = {"schema": 1, "run": "r1", "stage": "collective", "test": spec.name, "job": "7"}
-        (raw / "job.json").write_text(json.dumps({**about, "nodes": ["n1", "n2"], **state}))
         for note in notes:
             (raw / f"pinned.{note['node']}.{note['rank']}.json").write_text(json.dumps(note))
         for name, value in BENCHMARK.jobs["mpi_allreduce"].launch(spec, raw).variables.items():
             monkeypatch.setenv(name, value)
         program = f"WAYS = {ways!r}\nLAYER = {layer!r}\n{SRUN}\n{fails}"
         status = job.main([str(raw), "mpi_allreduce", "n1,n2", "--", sys.executable, "-c", program])
-        leave_the_rest(folder)
-        collect(folder)
-        verdict = judge_folder(folder)
+        verdict = collected(folder)
         # A verdict lists what did not pass.
         found = {cell.cell: (cell.outcome.value, cell.reason) for cell in verdict.cells}
         checks = [item for item in plan.items if item.test.endswith("_transport")]
@@ -165,14 +130,12 @@ def test_another_network_is_named(measured):
     assert "UCX uses tcp/mgmt0 on n1, n2, no planned device of the fabric" in cells["nics"][1]
 
 
-@pytest.mark.parametrize(
-    ("ways", "layer", "outcome", "words"),
-    [
-        ({}, "[n1:7] select: component ob1 selected\n", "FAIL", "OpenMPI chose its layer ob1 and not UCX"),
-        ({}, "[n1:7] selected ob1 best priority 20\n", "FAIL", "set OMPI_MCA_pml=ucx"),
-        ({}, "", "INCONCLUSIVE", "is OpenMPI built with UCX"),
-        ({"n1": [RC]}, "", "INCONCLUSIVE", "1 of 2 nodes told their way"),
-    ],
+@cases(
+    "ways, layer, outcome, words",
+    ({}, "[n1:7] select: component ob1 selected\n", "FAIL", "OpenMPI chose its layer ob1 and not UCX"),
+    ({}, "[n1:7] selected ob1 best priority 20\n", "FAIL", "set OMPI_MCA_pml=ucx"),
+    ({}, "", "INCONCLUSIVE", "is OpenMPI built with UCX"),
+    ({"n1": [RC]}, "", "INCONCLUSIVE", "1 of 2 nodes told their way"),
 )
 def test_without_proof_nothing_passes(measured, ways, layer, outcome, words):
     """Catches: a run that says nothing of its way, or that never used UCX, passed as RC."""
@@ -214,18 +177,16 @@ def test_a_way_that_is_not_as_planned_is_named_and_mpi_is_not_started(tmp_path, 
     assert all((tmp_path / line["file"]).read_text() == "" for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("notes", "outcome", "words"),
-    [
-        ([note("n1", (2, 3)), note("n2", (2,))], "PASS", ""),
-        (
-            [note("n1", (2, 3)), note("n2", (0, 1))],
-            "FAIL",
-            "rank 0 on n2 runs on CPUs 0,1, its rank file says 2,3",
-        ),
-        ([note("n1", (2, 3)), note("n2", (0, 1), (), "nothing")], "FAIL", "has no CPUs for it"),
-        ([note("n1", (2, 3))], "INCONCLUSIVE", "rank 0 on n2 left no note"),
-    ],
+@cases(
+    "notes, outcome, words",
+    ([note("n1", (2, 3)), note("n2", (2,))], "PASS", ""),
+    (
+        [note("n1", (2, 3)), note("n2", (0, 1))],
+        "FAIL",
+        "rank 0 on n2 runs on CPUs 0,1, its rank file says 2,3",
+    ),
+    ([note("n1", (2, 3)), note("n2", (0, 1), (), "nothing")], "FAIL", "has no CPUs for it"),
+    ([note("n1", (2, 3))], "INCONCLUSIVE", "rank 0 on n2 left no note"),
 )
 def test_ranks_run_where_the_rank_file_says(measured, notes, outcome, words):
     """Catches: a rank file that is written and applied by nothing."""
@@ -234,27 +195,22 @@ def test_ranks_run_where_the_rank_file_says(measured, notes, outcome, words):
     assert words in cells["pinning"][1]
 
 
-@pytest.mark.parametrize(
-    ("text", "lanes"),
-    [
-        (
-            "[1566814148.941358] [n1:3473 :0] ucp_worker.c:1689 UCX  INFO  ep_cfg[1]: tag(rc_verbs/rxe0:1); ",
-            1,
-        ),
-        ("[1566814148.9] [n1:3473:0] ucp_worker.c:1689 UCX INFO ep_cfg[0]: tag(self/memory cma/memory); ", 0),
-        (
-            "[1701292112.8] [n1:162239:0]  ucp_worker.c:1855 UCX  INFO    0x100b240 inter-node cfg#3 "
-            "tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1)",
-            2,
-        ),
-        (
-            "[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  ucp_context_0 intra-node cfg#2 "
-            "tag(sysv/memory cma/memory) rma(sysv/memory)",
-            0,
-        ),
-        ("[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  inter-node cfg#2 am(tcp/eth0)", 1),
-        ("[1701292112.8] [n1:1:0]  parser.c:2314 UCX  INFO  UCX_* env variables: UCX_TLS=tag(tcp/eth0)", 0),
-    ],
+@cases(
+    "text, lanes",
+    ("[1566814148.941358] [n1:3473 :0] ucp_worker.c:1689 UCX  INFO  ep_cfg[1]: tag(rc_verbs/rxe0:1); ", 1),
+    ("[1566814148.9] [n1:3473:0] ucp_worker.c:1689 UCX INFO ep_cfg[0]: tag(self/memory cma/memory); ", 0),
+    (
+        "[1701292112.8] [n1:162239:0]  ucp_worker.c:1855 UCX  INFO    0x100b240 inter-node cfg#3 "
+        "tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1)",
+        2,
+    ),
+    (
+        "[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  ucp_context_0 intra-node cfg#2 "
+        "tag(sysv/memory cma/memory) rma(sysv/memory)",
+        0,
+    ),
+    ("[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  inter-node cfg#2 am(tcp/eth0)", 1),
+    ("[1701292112.8] [n1:1:0]  parser.c:2314 UCX  INFO  UCX_* env variables: UCX_TLS=tag(tcp/eth0)", 0),
 )
 def test_forms_of_ucx_log(text, lanes):
     """Catches: the line of an older or newer UCX passed over, or a way inside a node taken for the fabric."""
@@ -280,13 +236,7 @@ def test_the_rank_file_binds_a_rank(tmp_path):
     shown = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
     environment = {**os.environ, "SLURMD_NODENAME": "n1", "SLURM_LOCALID": "1"}
     environment.pop("OMPI_COMM_WORLD_LOCAL_RANK", None)
-    done = subprocess.run(
-        [sys.executable, "-c", program, "--note", str(tmp_path), *shown],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", program, "--note", tmp_path, *shown, env=environment, check=True)
     assert done.stdout.strip() == str([allowed[-1]])
     noted = json.loads((tmp_path / "pinned.n1.1.json").read_text())
     assert (noted["by"], noted["wanted"], noted["runs"]) == ("rankfile", [allowed[-1]], [allowed[-1]])
@@ -318,7 +268,7 @@ def test_a_site_may_say_the_way_itself(tmp_path):
         ({}, ("/etc/shakedown/mpi.env",)),
         ({"UCX_TLS": "rc,self", "OMPI_MCA_pml": "ucx"}, ()),
     ):
-        _, jobs = make_plan(site(variables=variables), catalogue, run="r1", created=made)
+        _, jobs = plan_site(site(variables=variables), catalogue, created=made)
         (spec,) = (one for one in jobs.jobs if one.kind == "mpi_allreduce")
         launch = BENCHMARK.jobs["mpi_allreduce"].launch(spec, tmp_path)
         assert launch.source == source
@@ -333,3 +283,91 @@ def test_variables_hold_no_program(variables):
     """Catches: a site's option that loads code into a job, or a second command in its script."""
     with pytest.raises(ValueError, match="variables"):
         site(variables=variables)
+
+
+# mpi4py's ping-pong: each bandwidth has its time beside it, and as many samples as were ordered.
+
+# As mpi4py 4.0.0 to 4.1.1 print it (src/mpi4py/bench.py).
+TIMED = """\
+# MPI PingPong Test
+# Size [B]  Bandwidth [MB/s] | Time Mean [s] \u00b1 StdDev [s]  Samples
+     16384              2.87 | 5.7121300e-03 \u00b1 1.2000e-04       10
+     32768              6.22 | 5.2688100e-03 \u00b1 2.2000e-04       10
+   2097152            240.10 | 8.7345000e-03 \u00b1 3.1000e-04       10
+"""
+BARE = "\n".join(line.split(" |")[0] for line in TIMED.splitlines()) + "\n"
+SIZES = {16384, 32768, 2097152}
+
+
+def output(text: str, *, timed: bool = True) -> Output[MpiSettings]:
+    """The output of a ping-pong of three sizes."""
+    order = MpiSettings(min_bytes=16384, max_bytes=2097152, iterations=10, timed=timed)
+    rows = [*text.splitlines(keepends=True)]
+    # The sizes between are those of no interest here: each as good as the last.
+    for size in (x for x in order.powers_of_two() if x not in SIZES):
+        row = f"{size:10d}{size / 1e-3 / 1e6:18.2f}"
+        rows.insert(
+            -1, row + (" | 1.0000000e-03 \u00b1 1.0000e-04       10\n" if "Samples" in text else "\n")
+        )
+    record = OutputRecord(
+        tool="mpi",
+        test="mpi_pingpong",
+        file="mpi_pingpong.txt",
+        nodes=("n1", "n2"),
+        exit_code=0,
+        started="2026-11-20T13:32:12Z",
+        duration_s=8.0,
+    )
+    return Output("".join(rows), record, order, JobFolder(Path("r1")))
+
+
+def test_bandwidths_are_read_with_their_times():
+    """Catches: a table with times that is not read, and bytes that the NICs are not asked for."""
+    values = {value[4]["size_bytes"]: value[1] for value in mpi(output(TIMED))}
+    assert (values[16384], values[2097152]) == (0.00287, 0.2401)
+    sent = 10 * sum(values)
+    assert list(moved(output(TIMED))) == [("n1", None, sent, sent), ("n2", None, sent, sent)]
+
+
+@cases(
+    "old, new, words",
+    ("   2.87 ", "   9.87 ", "bandwidth contradicts size and mean time"),
+    ("   2.87 ", "   2.88 ", "bandwidth contradicts size and mean time"),
+    (" 240.10 ", " 440.10 ", "bandwidth contradicts size and mean time"),
+    ("5.7121300e-03", "5.7121300e-04", "bandwidth contradicts size and mean time"),
+    ("5.7121300e-03", "0.0000000e+00", "bandwidth contradicts size and mean time"),
+    ("1.2000e-04       10", "1.2000e-04        1", "16384 bytes: 1 sample, planned were 10"),
+    (" | 5.7121300e-03 \u00b1 1.2000e-04       10", "", "not a row of the ping-pong table"),
+)
+def test_a_bandwidth_that_its_time_does_not_give_is_refused(old, new, words):
+    """Catches: a bandwidth edited alone, or of fewer samples than were ordered, which passed."""
+    assert TIMED.count(old) == 1
+    with pytest.raises(BadInput, match=words):
+        list(mpi(output(TIMED.replace(old, new))))
+
+
+def test_bandwidths_alone_count_only_where_they_were_ordered_so():
+    """Catches: times taken out of the table, so that an edited bandwidth has no second witness."""
+    with pytest.raises(BadInput, match="no time beside the bandwidth"):
+        list(mpi(output(BARE)))
+    assert len(list(mpi(output(BARE, timed=False)))) == len(list(mpi(output(TIMED))))
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_is_ordered(tmp_path, timed):
+    """Catches: times not asked for, or messages above 1 MiB sent ten times, whatever was ordered."""
+    order = MpiSettings(min_bytes=4, max_bytes=8, iterations=70, timed=timed)
+    spec = records.job(
+        name="collective.mpi_pingpong",
+        kind="mpi_pingpong",
+        stage=Stage.COLLECTIVE,
+        tests=("mpi_pingpong",),
+        nodes=("n1", "n2"),
+        expected_s=1,
+        settings=order.model_dump(),
+    )
+    launch = BENCHMARK.jobs["mpi_pingpong"].launch(spec, tmp_path)
+    assert {"--loop=70", "--loop-large=70", "--loop-huge=70"} < set(launch.words)
+    assert ("--no-stats" in launch.words) is not timed
+    # Its heading has a letter that no other language's encoding of a site must spoil.
+    assert launch.variables["PYTHONIOENCODING"] == "utf-8"

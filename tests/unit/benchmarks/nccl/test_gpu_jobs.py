@@ -1,7 +1,5 @@
 """The programs inside the jobs, with programs of ours in the place of Slurm's, NVIDIA's and NCCL's."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -17,24 +15,13 @@ from shakedown.benchmarks.nccl import job as nccl
 from shakedown.onnode import gpus, pin
 from shakedown.onnode.journal import cause, watched
 from shakedown.records.results import OutputRecord
+from tests.kit.cases import cases
+from tests.kit.files import script
 
-SPEC = {
-    "operations": ["all_reduce"],
-    "min_bytes": 8,
-    "max_bytes": 64,
-    "factor": 2,
-    "dtype": "float",
-    "iterations": 2,
-    "warmup": 1,
-    "repeats": 2,
-    "tuning": False,
-    "split": "none",
-    "launcher": "one-process",
-    "gpus": {"n1": 2},
-    "variables": {"NCCL_NVLS_ENABLE": "0"},
-    "params": {"dtype": "float"},
-    "timeout_s": 20,
-}
+SPEC = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 64, "factor": 2, "dtype": "float"}
+SPEC |= {"iterations": 2, "warmup": 1, "repeats": 2, "tuning": False, "split": "none"}
+SPEC |= {"launcher": "one-process", "gpus": {"n1": 2}, "variables": {"NCCL_NVLS_ENABLE": "0"}}
+SPEC |= {"params": {"dtype": "float"}, "timeout_s": 20}
 GPUS = {"kind": "busy", "message": "GPUs of n1 are in use"}
 WAYS = {"kind": "environment", "message": "n2 fab1 (rail1): it is down"}
 # nvidia-smi of two GPUs; $GPUS says how many it finds, $PROCESSES what works on them.
@@ -72,8 +59,7 @@ def job(tmp_path, monkeypatch):
 def tool(folder: Path, name: str, text: str) -> None:
     """Put a program on the PATH."""
     path = folder / "tools" / name
-    path.write_text(text)
-    path.chmod(0o755)
+    script(path, text)
 
 
 def run(job: Path, **changes: object) -> tuple[int, list[OutputRecord]]:
@@ -96,14 +82,12 @@ def look_of(node: str, uuid: str) -> dict[str, object]:
     return {"node": node, "commands": {"gpus": shown, "processes": {**shown, "out": "gpu_uuid, pid\n"}}}
 
 
-@pytest.mark.parametrize(
-    ("other", "shared", "refused"),
-    [
-        (UUID, [], True),
-        (UUID, ["n1"], True),
-        (UUID, ["n1", "n2"], False),
-        (UUID.replace("7", "8"), [], False),
-    ],
+@cases(
+    "other, shared, refused",
+    (UUID, [], True),
+    (UUID, ["n1"], True),
+    (UUID, ["n1", "n2"], False),
+    (UUID.replace("7", "8"), [], False),
 )
 def test_one_gpu_under_two_names_is_refused_unless_the_inventory_says_so(
     tmp_path, monkeypatch, other, shared, refused
@@ -159,14 +143,12 @@ def test_a_good_job_has_numbers_and_logs(job):
     assert (job / "nccl_all_reduce.log").read_text() == "log\nlog\n"
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "kind", "says"),
-    [
-        ("GPUS", "0", "environment", "no GPU on n1, 2 are planned"),
-        ("GPUS", "1", "environment", "one GPU on n1, 2 are planned"),
-        ("GPUS", "broken", "environment", "Driver/library version mismatch"),
-        ("PROCESSES", "GPU-1, 4711, 512 MiB", "busy", "process 4711 (512 MiB)"),
-    ],
+@cases(
+    "variable, value, kind, says",
+    ("GPUS", "0", "environment", "no GPU on n1, 2 are planned"),
+    ("GPUS", "1", "environment", "one GPU on n1, 2 are planned"),
+    ("GPUS", "broken", "environment", "Driver/library version mismatch"),
+    ("PROCESSES", "GPU-1, 4711, 512 MiB", "busy", "process 4711 (512 MiB)"),
 )
 def test_gpus_that_must_not_be_measured(job, monkeypatch, variable, value, kind, says):
     """Catches: numbers taken on too few, broken or busy GPUs."""
@@ -241,18 +223,16 @@ def test_wrong_elements_are_a_result(job):
     assert records[0].problem is None
 
 
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        ("all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open", "missing-tool"),
-        (
-            "Test CUDA failure common.cu:1 'CUDA driver version is insufficient for CUDA runtime version'",
-            "environment",
-        ),
-        ("NCCL WARN Cuda failure 802 'system not yet initialized'", "environment"),
-        ("Test CUDA failure: 'uncorrectable ECC error encountered'", "environment"),
-        ("Invalid number of GPUs: 4 requested but only 3 were found.", "environment"),
-    ],
+@cases(
+    "words, kind",
+    ("all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open", "missing-tool"),
+    (
+        "Test CUDA failure common.cu:1 'CUDA driver version is insufficient for CUDA runtime version'",
+        "environment",
+    ),
+    ("NCCL WARN Cuda failure 802 'system not yet initialized'", "environment"),
+    ("Test CUDA failure: 'uncorrectable ECC error encountered'", "environment"),
+    ("Invalid number of GPUs: 4 requested but only 3 were found.", "environment"),
 )
 def test_a_failure_has_its_cause(words, kind):
     """Catches: wrong driver, missing library, dead fabric manager, all called exit status 1."""
@@ -277,13 +257,11 @@ def test_an_unknown_failure_keeps_its_words(tmp_path):
     assert problem == {"kind": "other", "message": "sh: exit status 7: odd"}
 
 
-@pytest.mark.parametrize(
-    ("launcher", "wanted", "each"),
-    [
-        ("one-process", ["srun", "--ntasks=1", "--mpi=none"], 2),
-        ("srun", ["srun", "--ntasks=4", "--ntasks-per-node=2", "--mpi=pmix"], 1),
-        ("mpirun", ["mpirun", "plm", "slurm", "-np", "4", "ppr:2:node", "-x", "NCCL_DEBUG"], 1),
-    ],
+@cases(
+    "launcher, wanted, each",
+    ("one-process", ["srun", "--ntasks=1", "--mpi=none"], 2),
+    ("srun", ["srun", "--ntasks=4", "--ntasks-per-node=2", "--mpi=pmix"], 1),
+    ("mpirun", ["mpirun", "plm", "slurm", "-np", "4", "ppr:2:node", "-x", "NCCL_DEBUG"], 1),
 )
 def test_launchers(launcher, wanted, each, tmp_path):
     """Catches: ranks that do not match the GPUs, or NCCL's variables that never reach them."""

@@ -1,7 +1,5 @@
 """Collectives between nodes held against the NICs' counters: what an operation needs must have gone over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,14 +7,16 @@ import pytest
 from shakedown.benchmarks.base.contract import Moved, Output
 from shakedown.benchmarks.nccl.settings import ExpectedWay, NcclSettings
 from shakedown.benchmarks.registry import TOOLS
-from shakedown.collect.moved import confirmed
+from shakedown.collect.discounted import confirmed
 from shakedown.collect.outputs import Told
 from shakedown.intent.site import NicSpec
 from shakedown.physics.collectives import Collective, least_crossing_bytes
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.results import Measurement, OutputRecord
+from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder, NodeCounters
+from tests.kit import records
+from tests.kit.cases import cases
 
 NODES = ("n1", "n2")
 MIB = 1 << 20
@@ -56,25 +56,11 @@ def printed(operation: str, *, root: int = -1, in_place: str = "0") -> str:
 
 def output(tmp_path: Path, operation: str = "all_reduce", text: str = "", **changes: object) -> Output:
     """One output of two nodes with two GPUs each."""
-    order = {
-        "operations": (operation,),
-        "min_bytes": MIB,
-        "max_bytes": MIB,
-        "factor": 2,
-        "dtype": "float",
-        "iterations": ITERATIONS,
-        "warmup": 5,
-        "repeats": 1,
-        "time_below_bytes": 0,
-        "tuning": False,
-        "launcher": "srun",
-        "gpus": dict.fromkeys(NODES, 2),
-        "variables": {},
-        "params": {"dtype": "float"},
-        "timeout_s": 300,
-        "sizes": (MIB,),
-        "expect": ExpectedWay(nvls=False, nics=dict.fromkeys(NODES, ("mlx5_0", "mlx5_1"))),
-    }
+    order = {"operations": (operation,), "min_bytes": MIB, "max_bytes": MIB, "factor": 2, "dtype": "float"}
+    order |= {"iterations": ITERATIONS, "warmup": 5, "repeats": 1, "time_below_bytes": 0, "tuning": False}
+    order |= {"launcher": "srun", "gpus": dict.fromkeys(NODES, 2), "variables": {}}
+    order |= {"params": {"dtype": "float"}, "timeout_s": 300, "sizes": (MIB,)}
+    order |= {"expect": ExpectedWay(nvls=False, nics=dict.fromkeys(NODES, ("mlx5_0", "mlx5_1")))}
     record = OutputRecord(
         tool="nccl",
         test=f"nccl_{operation}",
@@ -97,16 +83,14 @@ def moved(one: Output) -> list[Moved]:
 
 def held(one: Output, counted: int) -> str:
     """Why the output decides nothing, where the NICs of each node together counted so many bytes each way."""
-    measured = Measurement(
+    measured = records.measurement(
         run="r1",
         stage=Stage.COLLECTIVE,
         test=one.record.test,
         metric="busbw",
         value=1.57,
         unit="GB/s",
-        better=Better.HIGHER,
         nodes=NODES,
-        state="COMPLETED",
     )
     words = counted // 4 // 2
     devices = [
@@ -181,20 +165,18 @@ def test_what_was_not_checked_is_not_counted(tmp_path):
     assert {node.sent for node in moved(one)} == {ITERATIONS * MIB}
 
 
-@pytest.mark.parametrize(
-    ("collective", "root", "least"),
-    [
-        ("all_reduce", None, (800, 800)),
-        ("all_gather", None, (200, 600)),
-        ("reduce_scatter", None, (600, 200)),
-        ("alltoall", None, (1200, 1200)),
-        ("sendrecv", None, (800, 800)),
-        ("broadcast", True, (800, 0)),
-        ("broadcast", False, (0, 800)),
-        ("reduce", True, (0, 800)),
-        ("reduce", False, (800, 0)),
-        ("reduce", None, (0, 0)),
-    ],
+@cases(
+    "collective, root, least",
+    ("all_reduce", None, (800, 800)),
+    ("all_gather", None, (200, 600)),
+    ("reduce_scatter", None, (600, 200)),
+    ("alltoall", None, (1200, 1200)),
+    ("sendrecv", None, (800, 800)),
+    ("broadcast", True, (800, 0)),
+    ("broadcast", False, (0, 800)),
+    ("reduce", True, (0, 800)),
+    ("reduce", False, (800, 0)),
+    ("reduce", None, (0, 0)),
 )
 def test_what_must_cross_by_operation(collective, root, least):
     """Catches: more asked of a node than the best algorithm moves, or ways turned round. Two of 8 ranks."""

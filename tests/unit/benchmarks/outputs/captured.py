@@ -18,19 +18,10 @@ from shakedown.nics.parsers import parse_ethtool, parse_rdma
 
 FOLDER = Path(__file__).parent / "captures"
 
-PARSERS: dict[str, Callable[..., object]] = {
-    "perftest": parse_perftest,
-    "nccl-tests": parse_nccl,
-    "nccl": parse_nccl_log,
-    "nvbandwidth": parse_nvbandwidth,
-    "loadgen": parse_loadgen,
-    "trainer": parse_trainer,
-    "ethtool": parse_ethtool,
-    "rdma": parse_rdma,
-    "nvidia-smi": parse_nvidia_smi,
-    "mpi-allreduce": parse_allreduce,
-    "stream": parse_stream,
-}
+PARSERS: dict[str, Callable[..., object]] = {"perftest": parse_perftest, "nccl-tests": parse_nccl}
+PARSERS |= {"nccl": parse_nccl_log, "nvbandwidth": parse_nvbandwidth, "loadgen": parse_loadgen}
+PARSERS |= {"trainer": parse_trainer, "ethtool": parse_ethtool, "rdma": parse_rdma}
+PARSERS |= {"nvidia-smi": parse_nvidia_smi, "mpi-allreduce": parse_allreduce, "stream": parse_stream}
 # Without a header: the fields must be named.
 QUERY_FIELDS = ("index", "name", "memory.total", "power.draw")
 PARSE_BARE_QUERY = partial(parse_query, fields=QUERY_FIELDS)

@@ -17,12 +17,8 @@ def header(
     op: str, kind: str, *, new: bool, bidirectional: bool = False, server: bool = False, rdma_cm: bool = False
 ) -> list[str]:
     """Everything from the first line to the dashes above the table."""
-    words = [
-        TITLES[op],
-        *(["Bidirectional"] if bidirectional else []),
-        "BW" if kind == "bw" else "Latency",
-        "Test",
-    ]
+    words = [TITLES[op], *(["Bidirectional"] if bidirectional else []), "BW" if kind == "bw" else "Latency"]
+    words += ["Test"]
     lock, ddp = ("\t\tLock-free      : OFF", "\t\tUsing DDP      : OFF") if new else ("", "")
     address = "LID 0000 QPN 0x0011 PSN 0x0bad1d"
     address += {"write": " RKey 0x0004d1 VAddr 0x0bad00001000", "read": " OUT 0x80 RKey 0x1 VAddr 0x2"}.get(

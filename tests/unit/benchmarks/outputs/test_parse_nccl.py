@@ -1,7 +1,5 @@
 """nccl-tests: text and JSON of real runs, every rule with its planted fault."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -11,6 +9,7 @@ import pytest
 
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 
 ALL_REDUCE = "nccl-tests_2.19.6_all_reduce_4xH200"
 REDUCE_SCATTER = "nccl-tests_2.19.6_reduce_scatter_4xH200"
@@ -136,46 +135,38 @@ def test_a_reduced_maximum_is_reported():
     assert (result.max_bytes, result.reduced_max_bytes, len(result.rows)) == (8 << 30, 5_000_000_000, 30)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda t: t.replace("365.15       0", "365.15       x"), "#wrong should be a finite number"),
-        (lambda t: t.replace("365.15       0", "365.15     0.5"), "#wrong should be a whole number"),
-        (lambda t: t.replace("  365.15  ", "  nan  "), "busbw should be a finite number"),
-        (lambda t: t.replace("  365.15  ", "  inf  "), "busbw should be a finite number"),
-        (lambda t: t.replace("  365.15  ", "  36.15  "), "busbw 36.15 contradicts algbw 243.43"),
-        (lambda t: t.replace(": 126.393", ": 126.493"), "is not that of the rows"),
-        (lambda t: t.replace("  243.43  ", "  24.43  "), "contradicts algbw 24.43"),
-        (lambda t: t.replace(" 35286.6  ", " 35386.6  "), "contradicts 8589934592 bytes"),
-        (lambda t: t.replace("    2147483648     float", "    2147483647     float"), "elements of float"),
-        (lambda t: t.replace(": 126.393 ", ": 126.393 FAILED"), "NCCL_TESTS_MIN_BW"),
-        (lambda t: re.sub(r"#  Rank  3.*\n", "", t), "list of ranks is not complete: 3, in processes of 4"),
-        (lambda t: re.sub(r"# nccl-tests version.*\n", "", t), "does not state version and program"),
-        (lambda t: re.sub(r"# Collective test starting.*\n", "", t), "does not state version and program"),
-        (lambda t: t.replace("  365.15  ", "  "), "a row of 12 columns where 13 are due"),
-        (lambda t: re.sub(r"^ +4096 .*\n", "", t, flags=re.M), "rows are missing|a row is missing"),
-        (lambda t: t.replace("        4096          1024", "        5096          1024"), "a row is missing"),
-        (lambda t: t.replace("values : 0 OK", "values : 0 FAILED"), "contradicts itself"),
-        (lambda t: t.replace("365.15       0", "365.15       7"), "footer says 0"),
-        (lambda t: t.replace("[0000:00:09]", "[0000:00:08]"), "two ranks on the GPU 0000:00:08 of vm"),
-        (lambda t: t.replace("#  Rank  2", "#  Rank  x"), "rank should be a whole number"),
-        (lambda t: re.sub(r"#  Rank  2.*\n", "", t), "list of ranks is not complete"),
-        (lambda t: t.replace("nThread 1", "nThread one"), "threads should be a whole number"),
-        (lambda t: t + t, "more than one test"),
-        (lambda t: t.replace("   redop    root", "   redop"), "unknown table heading"),
-        (lambda t: t.split("# Out of bounds")[0], "ends before 'Out of bounds values'"),
-        (lambda t: t.split("# Avg bus")[0], "ends before 'Avg bus bandwidth'"),
-        (lambda t: t.split("# Collective test concluded")[0], "ends before 'Collective test concluded"),
-        (lambda t: t.split("#                  ")[0], "ends before the table"),
-        (
-            lambda t: t.replace("365.15       0", "365.15vm:1:2 [0] NCCL INFO Channel 00 : 0 1"),
-            "log are mixed",
-        ),
-        (
-            lambda t: t + "vm: Test NCCL failure all_reduce.cu:44 'unhandled cuda error'\n",
-            "reported an error",
-        ),
-    ],
+@cases(
+    "damage, message",
+    (lambda t: t.replace("365.15       0", "365.15       x"), "#wrong should be a finite number"),
+    (lambda t: t.replace("365.15       0", "365.15     0.5"), "#wrong should be a whole number"),
+    (lambda t: t.replace("  365.15  ", "  nan  "), "busbw should be a finite number"),
+    (lambda t: t.replace("  365.15  ", "  inf  "), "busbw should be a finite number"),
+    (lambda t: t.replace("  365.15  ", "  36.15  "), "busbw 36.15 contradicts algbw 243.43"),
+    (lambda t: t.replace(": 126.393", ": 126.493"), "is not that of the rows"),
+    (lambda t: t.replace("  243.43  ", "  24.43  "), "contradicts algbw 24.43"),
+    (lambda t: t.replace(" 35286.6  ", " 35386.6  "), "contradicts 8589934592 bytes"),
+    (lambda t: t.replace("    2147483648     float", "    2147483647     float"), "elements of float"),
+    (lambda t: t.replace(": 126.393 ", ": 126.393 FAILED"), "NCCL_TESTS_MIN_BW"),
+    (lambda t: re.sub(r"#  Rank  3.*\n", "", t), "list of ranks is not complete: 3, in processes of 4"),
+    (lambda t: re.sub(r"# nccl-tests version.*\n", "", t), "does not state version and program"),
+    (lambda t: re.sub(r"# Collective test starting.*\n", "", t), "does not state version and program"),
+    (lambda t: t.replace("  365.15  ", "  "), "a row of 12 columns where 13 are due"),
+    (lambda t: re.sub(r"^ +4096 .*\n", "", t, flags=re.M), "rows are missing|a row is missing"),
+    (lambda t: t.replace("        4096          1024", "        5096          1024"), "a row is missing"),
+    (lambda t: t.replace("values : 0 OK", "values : 0 FAILED"), "contradicts itself"),
+    (lambda t: t.replace("365.15       0", "365.15       7"), "footer says 0"),
+    (lambda t: t.replace("[0000:00:09]", "[0000:00:08]"), "two ranks on the GPU 0000:00:08 of vm"),
+    (lambda t: t.replace("#  Rank  2", "#  Rank  x"), "rank should be a whole number"),
+    (lambda t: re.sub(r"#  Rank  2.*\n", "", t), "list of ranks is not complete"),
+    (lambda t: t.replace("nThread 1", "nThread one"), "threads should be a whole number"),
+    (lambda t: t + t, "more than one test"),
+    (lambda t: t.replace("   redop    root", "   redop"), "unknown table heading"),
+    (lambda t: t.split("# Out of bounds")[0], "ends before 'Out of bounds values'"),
+    (lambda t: t.split("# Avg bus")[0], "ends before 'Avg bus bandwidth'"),
+    (lambda t: t.split("# Collective test concluded")[0], "ends before 'Collective test concluded"),
+    (lambda t: t.split("#                  ")[0], "ends before the table"),
+    (lambda t: t.replace("365.15       0", "365.15vm:1:2 [0] NCCL INFO Channel 00 : 0 1"), "log are mixed"),
+    (lambda t: t + "vm: Test NCCL failure all_reduce.cu:44 'unhandled cuda error'\n", "reported an error"),
 )
 def test_damaged_text_is_refused(damage, message):
     """Catches a parser that skips or mends what it cannot read."""
@@ -229,18 +220,9 @@ def test_a_failure_that_no_row_shows_is_a_result_too(form):
 # What GetBw in src/<program>.cu makes of 1 MiB in 100 us on 4 ranks: algbw and busbw over size / time. Then
 # into how many parts the buffer is split, which shows in the count.
 _RATE = (1 << 20) / 100 / 1e3
-PROGRAMS = {
-    "all_gather": (1, 0.75, 4),
-    "reduce_scatter": (1, 0.75, 4),
-    "alltoall": (1, 0.75, 4),
-    "gather": (1, 0.75, 4),
-    "scatter": (1, 0.75, 4),
-    "hypercube": (0.75, 0.75, 4),
-    "all_reduce": (1, 1.5, 1),
-    "broadcast": (1, 1, 1),
-    "reduce": (1, 1, 1),
-    "sendrecv": (1, 1, 1),
-}
+PROGRAMS = {"all_gather": (1, 0.75, 4), "reduce_scatter": (1, 0.75, 4), "alltoall": (1, 0.75, 4)}
+PROGRAMS |= {"gather": (1, 0.75, 4), "scatter": (1, 0.75, 4), "hypercube": (0.75, 0.75, 4)}
+PROGRAMS |= {"all_reduce": (1, 1.5, 1), "broadcast": (1, 1, 1), "reduce": (1, 1, 1), "sendrecv": (1, 1, 1)}
 
 
 def run_of(operation: str, *, named: bool, suffix: str = "") -> str:
@@ -269,14 +251,12 @@ def test_every_program_is_held_to_its_arithmetic(operation, named):
         parse_nccl(wrong)
 
 
-@pytest.mark.parametrize(
-    ("operation", "halves", "is_checked"),
-    [
-        ("alltoall", ("0", "N/A"), True),
-        ("sendrecv", ("0", "N/A"), True),
-        ("alltoall", ("N/A", "N/A"), False),
-        ("all_reduce", ("0", "N/A"), False),
-    ],
+@cases(
+    "operation, halves, is_checked",
+    ("alltoall", ("0", "N/A"), True),
+    ("sendrecv", ("0", "N/A"), True),
+    ("alltoall", ("N/A", "N/A"), False),
+    ("all_reduce", ("0", "N/A"), False),
 )
 def test_what_cannot_be_compared_in_place(operation, halves, is_checked):
     """Catches an alltoall shown as unchecked: nccl-tests compares it out of place alone (src/alltoall.cu)."""
@@ -368,24 +348,22 @@ def edit(name: str, change) -> str:
     return json.dumps(document)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda d: d.pop("end_time"), "ends before the key end_time"),
-        (lambda d: d.pop("average_bus_bandwidth"), "ends before the key average_bus_bandwidth"),
-        (lambda d: d["results"].pop(4), "rows are missing"),
-        (lambda d: d["results"][5]["in_place"].update(bus_bw="1.0"), "bus_bw"),
-        (lambda d: d["results"][5]["in_place"].update(bus_bw=None), "bus_bw"),
-        (lambda d: d["results"][5]["in_place"].update(nwrong="nan"), "nwrong"),
-        (lambda d: d["results"][5]["in_place"].pop("time"), "exactly one of time and cpu_time"),
-        (lambda d: d["results"][5].update(root="x"), "root should be a whole number"),
-        (lambda d: d["results"][30]["in_place"].update(bus_bw=36.5), "busbw 36.5 contradicts algbw"),
-        (lambda d: d["average_bus_bandwidth"].update(bandwidth=127.0), "not that of the rows"),
-        (lambda d: d["out_of_bounds"].update(okay="false"), "contradicts itself"),
-        (lambda d: d.update(version=4), "version"),
-        (lambda d: d["config"].update(devices=[]), "devices"),
-        (lambda d: d["config"].pop("step_factor"), "exactly one of step_factor"),
-    ],
+@cases(
+    "change, message",
+    (lambda d: d.pop("end_time"), "ends before the key end_time"),
+    (lambda d: d.pop("average_bus_bandwidth"), "ends before the key average_bus_bandwidth"),
+    (lambda d: d["results"].pop(4), "rows are missing"),
+    (lambda d: d["results"][5]["in_place"].update(bus_bw="1.0"), "bus_bw"),
+    (lambda d: d["results"][5]["in_place"].update(bus_bw=None), "bus_bw"),
+    (lambda d: d["results"][5]["in_place"].update(nwrong="nan"), "nwrong"),
+    (lambda d: d["results"][5]["in_place"].pop("time"), "exactly one of time and cpu_time"),
+    (lambda d: d["results"][5].update(root="x"), "root should be a whole number"),
+    (lambda d: d["results"][30]["in_place"].update(bus_bw=36.5), "busbw 36.5 contradicts algbw"),
+    (lambda d: d["average_bus_bandwidth"].update(bandwidth=127.0), "not that of the rows"),
+    (lambda d: d["out_of_bounds"].update(okay="false"), "contradicts itself"),
+    (lambda d: d.update(version=4), "version"),
+    (lambda d: d["config"].update(devices=[]), "devices"),
+    (lambda d: d["config"].pop("step_factor"), "exactly one of step_factor"),
 )
 def test_damaged_json_is_refused(change, message):
     """Catches a file of a program that failed: it still closes its brackets."""

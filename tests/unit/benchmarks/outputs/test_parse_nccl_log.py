@@ -1,7 +1,5 @@
 """NCCL's log: transports, devices, algorithms; socket fallback; mixed and unfinished logs."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 
@@ -10,6 +8,7 @@ import pytest
 
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 
 CAPTURE = "nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt"
 
@@ -134,23 +133,21 @@ def test_warnings_are_kept_with_their_text():
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            log("Channel".join(["n1:100:200 [0] NCCL INFO ", " 00/0 : 1[1] -> 2[0] [send] via NET/IB"])),
-            "transport",
-        ),
-        (log(line("Channel 00/0 : 1[1] -> 2[0] [send] via CARRIER/pigeon")), "unknown transport"),
-        (log(line("Channel 00/0 : 1[1] -> x[0] via SHM/direct")), "channel that cannot be read"),
-        (log(line("1024 Bytes -> Algo 9 proto 0 time 12.3")), "unknown algorithm"),
-        (log(line("1024 Bytes -> Algo RING")), "cannot be read"),
-        (log("n1:100:200 [0] NCCL INFO Chann" + line("Using network IB", 1)), "mixed"),
-        (log("   1048576   262144   float   sum  -1" + line("Using network IB")), "mixed"),
-        (log(end=False), "ends before 'Destroy COMPLETE'"),
-        ("\n".join(comm(rank, "Init START") for rank in range(4)), "begun and never set up"),
-        ("# nccl-tests version 2.19.6\n", "ends before the first 'Init COMPLETE'"),
-    ],
+@cases(
+    "text, message",
+    (
+        log("Channel".join(["n1:100:200 [0] NCCL INFO ", " 00/0 : 1[1] -> 2[0] [send] via NET/IB"])),
+        "transport",
+    ),
+    (log(line("Channel 00/0 : 1[1] -> 2[0] [send] via CARRIER/pigeon")), "unknown transport"),
+    (log(line("Channel 00/0 : 1[1] -> x[0] via SHM/direct")), "channel that cannot be read"),
+    (log(line("1024 Bytes -> Algo 9 proto 0 time 12.3")), "unknown algorithm"),
+    (log(line("1024 Bytes -> Algo RING")), "cannot be read"),
+    (log("n1:100:200 [0] NCCL INFO Chann" + line("Using network IB", 1)), "mixed"),
+    (log("   1048576   262144   float   sum  -1" + line("Using network IB")), "mixed"),
+    (log(end=False), "ends before 'Destroy COMPLETE'"),
+    ("\n".join(comm(rank, "Init START") for rank in range(4)), "begun and never set up"),
+    ("# nccl-tests version 2.19.6\n", "ends before the first 'Init COMPLETE'"),
 )
 def test_damaged_logs_are_refused(text, message):
     """Catches a log half-read: a mixed line may hide the one NET/Socket."""
@@ -240,15 +237,13 @@ def test_many_lines_of_the_longest_cost_no_time(head, piece):
     assert time.process_time() - began < 0.5
 
 
-@pytest.mark.parametrize(
-    ("message", "spliced"),
-    [
-        ("Channel 00 : 0[0] -> n1:1:2 [0] NCCL INFO Channel 01", True),
-        ("Channel 00 : 0[0] -> n1:1:2 [0] and more of it NCCL WARN", True),
-        ("Channel NCCL INFO Channel", True),
-        ("Call to connect returned n1:1:2 [0] refused", False),
-        ("it said NCCL INFO", False),
-    ],
+@cases(
+    "message, spliced",
+    ("Channel 00 : 0[0] -> n1:1:2 [0] NCCL INFO Channel 01", True),
+    ("Channel 00 : 0[0] -> n1:1:2 [0] and more of it NCCL WARN", True),
+    ("Channel NCCL INFO Channel", True),
+    ("Call to connect returned n1:1:2 [0] refused", False),
+    ("it said NCCL INFO", False),
 )
 def test_a_line_that_begins_within_another_is_told(message, spliced):
     """Catches: two processes' lines in one, read as one; a message that names an address taken for two."""

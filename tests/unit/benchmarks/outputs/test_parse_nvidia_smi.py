@@ -1,7 +1,5 @@
 """nvidia-smi: topology and queries, with and without header, units and values."""
 
-from __future__ import annotations
-
 import captured
 import pytest
 
@@ -13,6 +11,7 @@ from shakedown.benchmarks.gpu.output import (
     parse_topology,
 )
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 
 TOPOLOGY = captured.read("nvidia-smi_topo_m_4xH200.txt")
 NICS = (
@@ -55,18 +54,16 @@ def test_topology_with_nics():
     assert result.rows[2].cpu_affinity is None
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda t: t.replace("GPU1\tNV18", "GPU1\tNV12"), "back it is"),
-        (lambda t: t.replace("\tPIX\t0", "\tBUS\t0"), "unknown link"),
-        (lambda t: t.replace("NIC0: mlx5_0", ""), "NIC legend for NIC0"),
-        (lambda t: t.split("Legend")[0], "ends before its legend"),
-        (lambda t: t.rstrip(), "ends before the end of its last line"),
-        (lambda t: t.replace("GPU1\tNV18", "GPU2\tNV18"), "rows are not the devices"),
-        (lambda t: t.replace("NIC0\tPIX\tSYS\t X \t\t\t\t\n", "NIC0\tPIX\n"), "has 1 links, 3 are due"),
-        (lambda t: t.replace("GPU1\tNIC0", "GPU1\tNIC0\tbanana"), "not the header"),
-    ],
+@cases(
+    "damage, message",
+    (lambda t: t.replace("GPU1\tNV18", "GPU1\tNV12"), "back it is"),
+    (lambda t: t.replace("\tPIX\t0", "\tBUS\t0"), "unknown link"),
+    (lambda t: t.replace("NIC0: mlx5_0", ""), "NIC legend for NIC0"),
+    (lambda t: t.split("Legend")[0], "ends before its legend"),
+    (lambda t: t.rstrip(), "ends before the end of its last line"),
+    (lambda t: t.replace("GPU1\tNV18", "GPU2\tNV18"), "rows are not the devices"),
+    (lambda t: t.replace("NIC0\tPIX\tSYS\t X \t\t\t\t\n", "NIC0\tPIX\n"), "has 1 links, 3 are due"),
+    (lambda t: t.replace("GPU1\tNIC0", "GPU1\tNIC0\tbanana"), "not the header"),
 )
 def test_damaged_topology_is_refused(damage, message):
     """Catches a matrix whose halves disagree, or that lost a line."""
@@ -98,24 +95,19 @@ def test_query_without_header():
         parse_query(rows)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (QUERY.replace("143771 MiB, 75", "lots MiB, 75"), "finite number"),
-        (QUERY.replace("143771 MiB, 75", "143771 GiB, 75"), "the header says 'MiB'"),
-        (QUERY.replace("143771 MiB, 75", "[Unknown Error], 75"), "Unknown Error"),
-        (QUERY.replace("143771 MiB, 75", ", 75"), "memory.total is ''"),
-        (QUERY.replace(", 16, ", ", wide, "), "finite number"),
-        (QUERY.replace(", 16, ", ", "), "a row of 5 columns, 6 are due"),
-        (QUERY.rstrip(), "ends before the end"),
-        (QUERY.splitlines()[0] + "\n", "ends before the end"),
-        (QUERY.replace("index, name", "index, index"), "appears twice"),
-        (
-            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n",
-            "nvidia-smi failed",
-        ),
-        ("No devices were found\n", "nvidia-smi failed"),
-    ],
+@cases(
+    "text, message",
+    (QUERY.replace("143771 MiB, 75", "lots MiB, 75"), "finite number"),
+    (QUERY.replace("143771 MiB, 75", "143771 GiB, 75"), "the header says 'MiB'"),
+    (QUERY.replace("143771 MiB, 75", "[Unknown Error], 75"), "Unknown Error"),
+    (QUERY.replace("143771 MiB, 75", ", 75"), "memory.total is ''"),
+    (QUERY.replace(", 16, ", ", wide, "), "finite number"),
+    (QUERY.replace(", 16, ", ", "), "a row of 5 columns, 6 are due"),
+    (QUERY.rstrip(), "ends before the end"),
+    (QUERY.splitlines()[0] + "\n", "ends before the end"),
+    (QUERY.replace("index, name", "index, index"), "appears twice"),
+    ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "nvidia-smi failed"),
+    ("No devices were found\n", "nvidia-smi failed"),
 )
 def test_damaged_queries_are_refused(text, message):
     """Catches a GPU that cannot be read taken for one that is fine."""
@@ -180,13 +172,11 @@ def test_retired_pages_of_one_gpu():
         parse_query(text + 2 * row.format("Single"))
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        "==============NVSMI LOG==============\n\nTimestamp : Fri Jul  3 22:10:46 2026\n",
-        "+-----+\n| NVIDIA-SMI 590.48.01              Driver Version: 590.48.01 |\n",
-        '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "x">\n<nvidia_smi_log>\n',
-    ],
+    "==============NVSMI LOG==============\n\nTimestamp : Fri Jul  3 22:10:46 2026\n",
+    "+-----+\n| NVIDIA-SMI 590.48.01              Driver Version: 590.48.01 |\n",
+    '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "x">\n<nvidia_smi_log>\n',
 )
 def test_reports_are_no_queries(text):
     """Catches `nvidia-smi -q` refused for a header that it cannot have."""
@@ -194,14 +184,11 @@ def test_reports_are_no_queries(text):
         parse_nvidia_smi(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        # github.com/luigifcruz/stelline, hardware/puget-threadripper-pro-wrx90.md
-        "$ nvidia-smi topo -m\n        GPU0    GPU1    NIC0    NIC1    CPU Affinity    NUMA Affinity\n"
-        "GPU0     X      PHB     NODE    NODE    0-23    0\n",
-        "GPU Topology Matrix:\n" + NICS,
-    ],
+@cases(
+    "text",  # github.com/luigifcruz/stelline, hardware/puget-threadripper-pro-wrx90.md
+    "$ nvidia-smi topo -m\n        GPU0    GPU1    NIC0    NIC1    CPU Affinity    NUMA Affinity\n"
+    "GPU0     X      PHB     NODE    NODE    0-23    0\n",
+    "GPU Topology Matrix:\n" + NICS,
 )
 def test_a_topology_that_was_copied_from_a_terminal(text):
     """Catches "no header, name the fields" told of a topology."""

@@ -1,12 +1,17 @@
 """The shared ground: numbers, labels, colours, Slurm's messages, JSON."""
 
-from __future__ import annotations
+import json
+import subprocess
+import sys
 
 import captured
 import pytest
 
+from shakedown.benchmarks.lora.output import TrainerHeader, TrainerStep, TrainerSummary, parse_trainer
+from shakedown.commands.parse import MAX_BYTES, parse, parsers
 from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import TextSource, half_digit, split_labels
+from tests.kit.cases import cases
 
 SOURCE = TextSource("x\n", "f")
 
@@ -96,15 +101,13 @@ def test_a_line_without_a_label_among_labelled_ones_is_refused(read):
     assert str(refused.value).startswith("f:3: ")
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***",
-        "srun: error: n2: task 1: Exited with exit code 1",
-        "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=12.0",
-        "srun: error: n1: task 0: Segmentation fault (core dumped)",
-        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
-    ],
+    "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***",
+    "srun: error: n2: task 1: Exited with exit code 1",
+    "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=12.0",
+    "srun: error: n1: task 0: Segmentation fault (core dumped)",
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
 )
 def test_a_step_that_slurm_ended_is_refused(line):
     """Catches the output of a killed step that happens to look whole."""
@@ -123,3 +126,159 @@ def test_decorated_captures_read_the_same(name):
     lines = text.removesuffix("\n").split("\n")
     assert parse("".join(f"\x1b[1;31m{line}\x1b[0m\x1b[K\n" for line in lines)) == plain
     assert parse("".join(f" 3: {line}\n" for line in lines)) == plain
+
+
+# The trainer's log: complete or refused; steps in order for every rank.
+
+LOG = captured.read("trainer_synthetic_2ranks.jsonl")
+LINES = LOG.splitlines()
+
+
+def test_values():
+    """Catches a field dropped between what the trainer writes and what the verdict reads."""
+    result = parse_trainer(LOG)
+    assert (result.header.method, result.header.world_size, result.header.hosts) == ("lora", 2, ("n1", "n2"))
+    step = result.steps[0]
+    assert (step.step, step.rank, step.step_time_s, step.samples, step.tokens) == (1, 0, 3.25, 8, 65536)
+    assert (step.loss, step.grad_norm, step.memory_bytes) == (1.41, 0.9, 64424509440)
+    assert (step.power_w, step.comm_s, step.mfu) == (612.5, 0.021, 0.37)
+    assert result.steps[1].loss is None
+    assert result.summary is not None
+    assert (result.summary.steps, result.summary.samples_per_s) == (2, 2.46)
+
+
+def test_what_the_models_write_is_read_back():
+    """Catches a writer and a reader that drift apart."""
+    result = parse_trainer(LOG)
+    records: list[TrainerHeader | TrainerStep | TrainerSummary | None] = [
+        result.header,
+        *result.steps,
+        result.summary,
+    ]
+    text = "".join(x.model_dump_json(exclude_none=True) + "\n" for x in records if x is not None)
+    assert parse_trainer(text) == result
+
+
+@cases(
+    "text, message",
+    ("\n".join(LINES[:-1]) + "\n", "ends before the summary"),
+    (LOG[:-20], "ends before the end of its last line"),
+    ("\n".join(LINES[1:]) + "\n", "first line is not the header"),
+    (LOG + LINES[1] + "\n", "line after the summary"),
+    ("\n".join([LINES[0], *LINES]) + "\n", "second header"),
+    ("\n".join([*LINES[:3], *LINES[4:]]) + "\n", "the summary counts 2 steps, the log has"),
+    ("\n".join([*LINES[:1], *LINES[3:]]) + "\n", "step 2 of rank 0 after step 0"),
+    ("\n".join([*LINES[:2], *LINES[1:]]) + "\n", "step 1 of rank 0 after step 1"),
+    (LOG.replace('"rank":1', '"rank":2', 1), "rank 2 of a job of 2"),
+    (LOG.replace('"loss":1.41', '"loss":NaN'), "not a finite number"),
+    (LOG.replace('"loss":1.41', '"loss":1e999'), "finite number"),
+    (LOG.replace('"loss":1.41', '"loss":"1.41"'), "loss"),
+    (LOG.replace('"step_time_s":3.25', '"step_time_s":0', 1), "step_time_s"),
+    (LOG.replace('"step_time_s":3.25', '"step_time":3.25', 1), "step_time"),
+    (LOG.replace('"type":"step"', '"type":"stop"', 1), "unknown type 'stop'"),
+    (LOG.replace('"schema_version":1', '"schema_version":2'), "schema_version"),
+    ("\n".join([LINES[0], LINES[-1]]) + "\n", "the log has none"),
+)
+def test_damaged_logs_are_refused(text, message):
+    """Catches a killed job's log taken for a finished one, and a lost step."""
+    assert text != LOG
+    with pytest.raises(BadInput, match=message):
+        parse_trainer(text)
+
+
+def test_a_truncated_log_on_request():
+    """Catches a half-written last line read as a step."""
+    cut = "\n".join(LINES[:4]) + "\n" + LINES[4][:30]
+    result = parse_trainer(cut, allow_truncated=True)
+    assert result.summary is None
+    assert [(step.step, step.rank) for step in result.steps] == [(1, 0), (1, 1), (2, 0)]
+    with pytest.raises(BadInput, match=r"not JSON|ends before"):
+        parse_trainer(cut + "\n", allow_truncated=True)  # the line was ended, so it is damaged, not cut off
+
+
+# `shakedown parse`: one line and status 2 for what cannot be used, JSON and tables for what can.
+
+WRITE_BW = "perftest_25.01_rxe_write_bw_client.txt"
+
+
+@cases(
+    "tool, name, key, value",
+    ("perftest", WRITE_BW, "operation", "write"),
+    ("nccl", "nccl-tests_2.19.6_all_reduce_4xH200.json", "operation", "all_reduce"),
+    ("nccl-log", "nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt", "socket_fallback", False),
+    ("nvbandwidth", "nvbandwidth_0.8_4xH200.json", "version", "v0.8"),
+    ("loadgen", "loadgen_6.0.17_server_valid.txt", "valid", True),
+    ("trainer", "trainer_synthetic_2ranks.jsonl", "tool", "trainer"),
+    ("ethtool", "ethtool_6.14_virtio.txt", "tool", "ethtool"),
+    ("rdma", "rdma_6.15_statistic_rxe.json", "tool", "rdma"),
+    ("nvidia-smi", "nvidia-smi_topo_m_4xH200.txt", "tool", "nvidia-smi topo"),
+)
+def test_every_tool(tool, name, key, value, capsys):
+    """Catches a tool that is listed and not wired up, and tables that cannot be printed."""
+    file = captured.FOLDER / name
+    assert parse(tool, file, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)[key] == value
+    assert parse(tool, file) == 0
+    assert key in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tool", parsers())
+def test_every_parser_refuses_what_its_tool_did_not_write(tool, tmp_path):
+    """Catches a parser that is registered under a wrong name, or that reads any text as a result."""
+    file = tmp_path / "other.txt"
+    file.write_text("No such output.\n")
+    with pytest.raises(BadInput, match=r"other\.txt"):
+        parse(tool, file)
+
+
+@pytest.fixture
+def refused(shakedown):
+    """A runner of the command that gives the one line of its refusal."""
+
+    def run(*words: object) -> str:
+        status, out, error = shakedown("parse", *words)
+        assert (status, out, error.count("\n")) == (2, "", 1)
+        return error
+
+    return run
+
+
+def test_refusals(refused, tmp_path):
+    """Catches a refusal that is a traceback, several lines, or status 1."""
+    file = tmp_path / "x.txt"
+    assert "No such file" in refused("perftest", file)
+    file.write_bytes(b"ok\n\xff\xfe\n")
+    assert f"{file}:2: byte 0xff is not UTF-8" in refused("perftest", file)
+    with file.open("wb") as stream:
+        stream.truncate(MAX_BYTES + 1)
+    assert "larger than 64 MiB" in refused("perftest", file)
+    file.write_text(captured.read(WRITE_BW)[:-30])
+    assert f"{file}:24: output ends before the dashes" in refused("perftest", file)
+    assert "--partial is not for perftest" in refused("perftest", file, "--partial")
+    assert "--report-gbits is not for nccl" in refused("nccl", file, "--report-gbits")
+    assert "no labels" in refused("perftest", file, "--task", "0")
+
+
+def test_options_reach_the_parser(shakedown, refused, tmp_path):
+    """Catches an option that is taken and not passed on."""
+    file = tmp_path / "x.txt"
+    lines = captured.read(WRITE_BW).splitlines()
+    file.write_text("".join(f"0: {line}\n1: srv {line}\n" for line in lines))
+    assert "several tasks" in refused("perftest", file)
+    assert shakedown("parse", "perftest", file, "--task", "0")[0] == 0
+    assert "no output of task 2 -- its tasks are 0, 1" in refused("perftest", file, "--task", "2")
+    assert "contradicts --report-gbits" in refused("perftest", captured.FOLDER / WRITE_BW, "--report-gbits")
+    file.write_text("0, NVIDIA H200\n")
+    assert shakedown("parse", "nvidia-smi", file, "--fields", "index,name")[0] == 0
+    file.write_text("".join(captured.read("trainer_synthetic_2ranks.jsonl").splitlines(keepends=True)[:2]))
+    assert "ends before the summary" in refused("trainer", file)
+    assert shakedown("parse", "trainer", file, "--partial")[0] == 0
+
+
+def test_importing_the_command_is_cheap():
+    """Catches pydantic or rich imported before a command is chosen: `shakedown --help` must stay fast."""
+    code = (
+        "import sys, shakedown.commands.parse; print('pydantic' in sys.modules, 'rich.table' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split()[0] == "False"

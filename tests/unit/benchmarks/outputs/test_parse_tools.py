@@ -1,7 +1,5 @@
 """nvbandwidth, LoadGen, ethtool and rdma: values of real captures, and every rule's planted fault."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -11,10 +9,11 @@ import pytest
 
 from shakedown.benchmarks.gpu.output import parse_nvbandwidth
 from shakedown.benchmarks.inference.output import parse_loadgen
-from shakedown.nics import families
+from shakedown.nics import counter_sets
 from shakedown.nics.parsers import parse_ethtool, parse_rdma
 from shakedown.nos.lldp import neighbours
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 
 NVBANDWIDTH = "nvbandwidth_0.8_4xH200.json"
 SERVER = "loadgen_6.0.17_server_valid.txt"
@@ -73,22 +72,20 @@ def test_nvbandwidth_tests_that_did_not_pass_have_no_values(status):
     assert (test.status, test.bandwidth_gb_per_s, test.latency_ns) == (status, None, None)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, "5.4959"), "sum"),
-        (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, "fast"), "finite number"),
-        (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, "inf"), "finite number"),
-        (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, 55.4959), "bandwidth_matrix"),
-        (lambda r: r["testcases"][3]["bandwidth_matrix"][0].pop(), "differ in length"),
-        (lambda r: r["testcases"][0].pop("bandwidth_matrix"), "no numbers or no unit"),
-        (lambda r: r["testcases"][0].update(bandwidth_description="memcpy"), "no numbers or no unit"),
-        (lambda r: r["testcases"][0].update(status="passed"), "status"),
-        (lambda r: r["testcases"][0].pop("sum"), "sum"),
-        (lambda r: r.update(testcases=[]), "tests"),
-        (lambda r: r.update(testcases=[], error="ERROR: CUDA error 999"), "reported an error"),
-        (lambda r: r["GPU Device list"].append("four"), "not a GPU"),
-    ],
+@cases(
+    "change, message",
+    (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, "5.4959"), "sum"),
+    (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, "fast"), "finite number"),
+    (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, "inf"), "finite number"),
+    (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, 55.4959), "bandwidth_matrix"),
+    (lambda r: r["testcases"][3]["bandwidth_matrix"][0].pop(), "differ in length"),
+    (lambda r: r["testcases"][0].pop("bandwidth_matrix"), "no numbers or no unit"),
+    (lambda r: r["testcases"][0].update(bandwidth_description="memcpy"), "no numbers or no unit"),
+    (lambda r: r["testcases"][0].update(status="passed"), "status"),
+    (lambda r: r["testcases"][0].pop("sum"), "sum"),
+    (lambda r: r.update(testcases=[]), "tests"),
+    (lambda r: r.update(testcases=[], error="ERROR: CUDA error 999"), "reported an error"),
+    (lambda r: r["GPU Device list"].append("four"), "not a GPU"),
 )
 def test_damaged_nvbandwidth_is_refused(change, message):
     """Catches a passed test without its numbers, and numbers that do not add up."""
@@ -128,37 +125,35 @@ def test_loadgen_invalid_runs():
     assert (single.scenario, single.valid, single.percentile_ns(90)) == ("SingleStream", True, 1568291)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda t: t.replace("Result is : VALID", "Result is : INVALID"), "contradicts the constraints"),
-        (lambda t: t.replace("Min queries satisfied : Yes", "Min queries satisfied : NO"), "contradicts"),
-        (lambda t: t.replace("Result is : VALID", "Result is : PROBABLY"), "VALID or INVALID"),
-        (lambda t: t.replace("Result is : VALID\n", ""), "ends before valid"),
-        (lambda t: t.replace("197.10", "197,10"), "finite number"),
-        (lambda t: t.replace("197.10", "inf"), "finite number"),
-        (lambda t: t.replace("3654137", "36541x7"), "whole number"),
-        (lambda t: t.replace("3654137", "9654137"), "must rise"),
-        (lambda t: t.replace(": 399837", ": 39983700"), "mean latency 39983700 ns is not between"),
-        (lambda t: t.replace("qsl_rng_seed : 0\n", ""), "the parameter qsl_rng_seed"),
-        (lambda t: t.replace("target_latency (ns): 15000000\n", ""), "the parameter target_latency"),
-        (lambda t: t.replace("target_qps : 200", "target_qps : many"), "finite number"),
-        (lambda t: t.replace("target_qps : 200\n", ""), "parameter target_qps"),
-        (lambda t: re.sub(r"(?m)^.* samples per second .*\n", "", t), "no completed_samples_per_s"),
-        (lambda t: t.replace("Scheduled samples", "Odd samples"), "unknown or doubled figure"),
-        (lambda t: t.replace("97.00 percentile", "96.00 percentile"), "percentiles are missing"),
-        (lambda t: t.replace("No errors encountered during test.", ""), "counts errors|counts warnings"),
-        (lambda t: t + t, "twice"),
-        (lambda t: t.split("Test Parameters")[0], "section 'Test Parameters Used'"),
-        (
-            lambda t: "\n\nNo warnings encountered during test.\n\nNo errors encountered during test.\n",
-            "no performance: LoadGen sums up none in accuracy mode",
-        ),
-        (
-            lambda t: re.sub(r"(Completed samples per second +: )\S+", r"\g<1>9999.00", t),
-            "9999 completed samples/s are more than the [0-9.]+ scheduled",
-        ),
-    ],
+@cases(
+    "damage, message",
+    (lambda t: t.replace("Result is : VALID", "Result is : INVALID"), "contradicts the constraints"),
+    (lambda t: t.replace("Min queries satisfied : Yes", "Min queries satisfied : NO"), "contradicts"),
+    (lambda t: t.replace("Result is : VALID", "Result is : PROBABLY"), "VALID or INVALID"),
+    (lambda t: t.replace("Result is : VALID\n", ""), "ends before valid"),
+    (lambda t: t.replace("197.10", "197,10"), "finite number"),
+    (lambda t: t.replace("197.10", "inf"), "finite number"),
+    (lambda t: t.replace("3654137", "36541x7"), "whole number"),
+    (lambda t: t.replace("3654137", "9654137"), "must rise"),
+    (lambda t: t.replace(": 399837", ": 39983700"), "mean latency 39983700 ns is not between"),
+    (lambda t: t.replace("qsl_rng_seed : 0\n", ""), "the parameter qsl_rng_seed"),
+    (lambda t: t.replace("target_latency (ns): 15000000\n", ""), "the parameter target_latency"),
+    (lambda t: t.replace("target_qps : 200", "target_qps : many"), "finite number"),
+    (lambda t: t.replace("target_qps : 200\n", ""), "parameter target_qps"),
+    (lambda t: re.sub(r"(?m)^.* samples per second .*\n", "", t), "no completed_samples_per_s"),
+    (lambda t: t.replace("Scheduled samples", "Odd samples"), "unknown or doubled figure"),
+    (lambda t: t.replace("97.00 percentile", "96.00 percentile"), "percentiles are missing"),
+    (lambda t: t.replace("No errors encountered during test.", ""), "counts errors|counts warnings"),
+    (lambda t: t + t, "twice"),
+    (lambda t: t.split("Test Parameters")[0], "section 'Test Parameters Used'"),
+    (
+        lambda t: "\n\nNo warnings encountered during test.\n\nNo errors encountered during test.\n",
+        "no performance: LoadGen sums up none in accuracy mode",
+    ),
+    (
+        lambda t: re.sub(r"(Completed samples per second +: )\S+", r"\g<1>9999.00", t),
+        "9999 completed samples/s are more than the [0-9.]+ scheduled",
+    ),
 )
 def test_damaged_loadgen_is_refused(damage, message):
     """Catches a summary that was cut off, edited, or of an accuracy run."""
@@ -227,7 +222,7 @@ def statistics(counters) -> str:
 
 def mlx5(queues: int = 2) -> dict[str, int]:
     """The shape of a ConnectX's reading: ports, priorities, PFC on priority 3, and queues."""
-    names = [*families.driver_of({"rx_vport_unicast_packets": 1}, families.ETHTOOL).always]
+    names = [*counter_sets.driver_of({"rx_vport_unicast_packets": 1}, counter_sets.ETHTOOL).always]
     names += [
         f"{way}_prio{p}_{unit}" for p in range(8) for way in ("rx", "tx") for unit in ("bytes", "packets")
     ]
@@ -256,7 +251,7 @@ def test_a_driver_s_whole_set_or_no_evidence():
 @pytest.mark.parametrize("group", [1, 2, 3])
 def test_sets_that_a_port_has_whole_or_not_at_all(group):
     """Catches one counter lost of a set that an mlx5 device has, and a device without the set."""
-    sets = next(x for x in families.RDMA if x.driver == "mlx5_ib")
+    sets = next(x for x in counter_sets.RDMA if x.driver == "mlx5_ib")
     without = {"ifname": "mlx5_0", "port": 1, **dict.fromkeys(sorted(sets.always), 0)}
     assert parse_rdma(json.dumps([without])).ports[0].driver == "mlx5_ib"
     names = sorted(sets.together[group])
@@ -285,7 +280,7 @@ def test_totals_of_virtio_are_the_sums_of_its_queues():
 
 def vmxnet3() -> str:
     """A reading of two queues; names repeat in every queue, and one of them within a queue."""
-    sets = next(x for x in families.ETHTOOL if x.driver == "vmxnet3")
+    sets = next(x for x in counter_sets.ETHTOOL if x.driver == "vmxnet3")
     lines = ["NIC statistics:"]
     for way in ("Tx", "Rx"):
         own = sorted(x.partition(": ")[2] for x in sets.always if x.startswith(way))
@@ -311,20 +306,18 @@ def test_vmxnet3_repeats_its_names():
             )
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("no stats available\n", "not 'NIC statistics:'"),
-        ("Cannot get stats strings information: Operation not supported\n", "not 'NIC statistics:'"),
-        ("NIC statistics:\n", "ends before"),
-        ("NIC statistics:\n     rx_packets: 12", "ends before"),  # of 12345?
-        ("NIC statistics:\n     rx_packets: twelve\n", "whole number"),
-        ("NIC statistics:\n     rx_packets: 1.5\n", "whole number"),
-        ("NIC statistics:\n     rx_packets:\n", "not a counter"),
-        ("NIC statistics:\n     rx_packets: 1\n     rx_packets: 2\n", "two values"),
-        ("NIC statistics:\n     rx_packets: -1\n", "counters"),
-        ("NIC statistics:\n     rx_packets: 99999999999999999999\n", "counters"),
-    ],
+@cases(
+    "text, message",
+    ("no stats available\n", "not 'NIC statistics:'"),
+    ("Cannot get stats strings information: Operation not supported\n", "not 'NIC statistics:'"),
+    ("NIC statistics:\n", "ends before"),
+    ("NIC statistics:\n     rx_packets: 12", "ends before"),  # of 12345?
+    ("NIC statistics:\n     rx_packets: twelve\n", "whole number"),
+    ("NIC statistics:\n     rx_packets: 1.5\n", "whole number"),
+    ("NIC statistics:\n     rx_packets:\n", "not a counter"),
+    ("NIC statistics:\n     rx_packets: 1\n     rx_packets: 2\n", "two values"),
+    ("NIC statistics:\n     rx_packets: -1\n", "counters"),
+    ("NIC statistics:\n     rx_packets: 99999999999999999999\n", "counters"),
 )
 def test_damaged_ethtool_is_refused(text, message):
     """Catches a counter cut in the middle of its digits, or read as 0."""
@@ -346,25 +339,23 @@ def test_rdma_values():
     assert (ports[0].counters["out_of_seq_request"], ports[1].counters["out_of_seq_request"]) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[]", "not a list of RDMA ports"),
-        ("{}", "not a list of RDMA ports"),
-        ('[{"ifname":"rxe0","port":1}]', "counters"),
-        ('[{"ifname":"rxe0","port":1,"sent_pkts":5}]', "rxe always reports ack_deferred"),
-        ('[{"ifname":"rxe0","port":1,"sent_pkts":"5"}]', "whole number"),
-        ('[{"ifname":"rxe0","port":1,"sent_pkts":5.0}]', "whole number"),
-        ('[{"ifname":"rxe0","port":1,"sent_pkts":true}]', "whole number"),
-        ('[{"ifname":"rxe0","port":1,"sent_pkts":-5}]', "counters"),
-        ('[{"ifname":"rxe0","port":1,"sent_pkts":NaN}]', "not a finite number"),
-        ('[{"ifname":"rxe0","port":1,"sent_pkts":1,"sent_pkts":2}]', "twice"),
-        ('[{"ifname":"rxe0","port":1,"a":1},{"ifname":"rxe0","port":1,"a":2}]', "twice"),
-        ('[{"ifname":"rxe0","port":1,"lqpn":17,"a":1}]', "queue pair"),
-        ('[{"ifname":"rxe0","port":1,"sent_pkts":5', "ends before the closing bracket"),
-        ('[{"ifname":"rxe0","port":1,"sent_pkts":5}] x', "not JSON"),
-        ("[" * 100_000, "nested too deeply"),
-    ],
+@cases(
+    "text, message",
+    ("[]", "not a list of RDMA ports"),
+    ("{}", "not a list of RDMA ports"),
+    ('[{"ifname":"rxe0","port":1}]', "counters"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":5}]', "rxe always reports ack_deferred"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":"5"}]', "whole number"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":5.0}]', "whole number"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":true}]', "whole number"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":-5}]', "counters"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":NaN}]', "not a finite number"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":1,"sent_pkts":2}]', "twice"),
+    ('[{"ifname":"rxe0","port":1,"a":1},{"ifname":"rxe0","port":1,"a":2}]', "twice"),
+    ('[{"ifname":"rxe0","port":1,"lqpn":17,"a":1}]', "queue pair"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":5', "ends before the closing bracket"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":5}] x', "not JSON"),
+    ("[" * 100_000, "nested too deeply"),
 )
 def test_damaged_rdma_is_refused(text, message):
     """Catches a counter that is not a whole number, and JSON that says two things."""
@@ -372,20 +363,17 @@ def test_damaged_rdma_is_refused(text, message):
         parse_rdma(text)
 
 
-@pytest.mark.parametrize(
-    ("parse", "text", "command"),
-    [
-        # github.com/ROCm/device-metrics-exporter, docker/mockdata/nic/rdma_link.txt
-        (
-            parse_rdma,
-            "link rocep68s0/1 state ACTIVE physical_state LINK_UP netdev enp68s0\n",
-            "rdma -j statistic show",
-        ),
-        # github.com/microsoft/superbenchmark, tests/data/nvbandwidth_results.log
-        (parse_nvbandwidth, "nvbandwidth Version: v0.6\nBuilt from Git version: v0.6\n", "nvbandwidth -j"),
-        # github.com/netenglabs/suzieq, tests/integration/all_cndcn: lldpctl of edge01
-        (neighbours, "-----\nLLDP neighbors:\n-----\nInterface:    eth1, via: LLDP\n", "lldpcli -f json0"),
-    ],
+@cases(
+    "parse, text, command",  # github.com/ROCm/device-metrics-exporter, docker/mockdata/nic/rdma_link.txt
+    (
+        parse_rdma,
+        "link rocep68s0/1 state ACTIVE physical_state LINK_UP netdev enp68s0\n",
+        "rdma -j statistic show",
+    ),
+    # github.com/microsoft/superbenchmark, tests/data/nvbandwidth_results.log
+    (parse_nvbandwidth, "nvbandwidth Version: v0.6\nBuilt from Git version: v0.6\n", "nvbandwidth -j"),
+    # github.com/netenglabs/suzieq, tests/integration/all_cndcn: lldpctl of edge01
+    (neighbours, "-----\nLLDP neighbors:\n-----\nInterface:    eth1, via: LLDP\n", "lldpcli -f json0"),
 )
 def test_the_text_of_a_tool_that_prints_json_is_named(parse, text, command):
     """Catches "Expecting value at column 1" told to somebody who left out an option."""
@@ -402,7 +390,7 @@ def test_rdma_of_drivers_and_counters_that_nobody_knows():
     ionic = '[{"ifname": "ionic_1", "port": 1, "tx_rdma_ucast_bytes": 3489656928, "req_rx_dup_response": 34}]'
     (port,) = parse_rdma(ionic).ports
     assert (port.driver, port.counters["tx_rdma_ucast_bytes"]) == (None, 3489656928)
-    mlx5 = next(sets for sets in families.RDMA if sets.driver == "mlx5_ib")
+    mlx5 = next(sets for sets in counter_sets.RDMA if sets.driver == "mlx5_ib")
     names = sorted(mlx5.always.union(*mlx5.together) | {"rx_icrc_encapsulated"})
     text = json.dumps([{"ifname": "mlx5_1", "port": 1, **{name: n for n, name in enumerate(names)}}])
     (port,) = parse_rdma(text).ports

@@ -1,7 +1,5 @@
 """Fixtures of the mesh's tests."""
 
-from __future__ import annotations
-
 import pytest
 from local_mesh import LocalMesh, spec_data
 

@@ -118,12 +118,8 @@ def main():  # noqa: PLR0912, PLR0915  (one branch for each fault)
         print(gpu_lines("cuda", int(gpu), buses, "--use_cuda_dmabuf" in sys.argv), end="")
     options = dict(word.partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
     host = next((word for word in sys.argv[1:] if not word.startswith("--")), None)
-    seen = {
-        "node": os.environ["SLURMD_NODENAME"],
-        "side": "client" if host else "server",
-        "device": options["--ib-dev"],
-        "test": test,
-    }
+    seen = {"node": os.environ["SLURMD_NODENAME"], "side": "client" if host else "server"}
+    seen |= {"device": options["--ib-dev"], "test": test}
     with open(os.environ["FAKE_FAULTS"]) as file:  # noqa: PTH123
         found = [f for f in json.load(file) if all(seen[k] == f[k] for k in f if k not in ("fault", "times"))]
     faults = [f["fault"] for f in found]

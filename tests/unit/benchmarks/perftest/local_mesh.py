@@ -128,13 +128,9 @@ class LocalMesh:
         (self.folder / "faults.json").write_text(json.dumps(self.faults))
         running = {}
         for node in nodes or self.data["nodes"]:
-            env = {
-                "PATH": f"{self.bin}:{os.environ['PATH']}",
-                "PYTHONPATH": str(REPOSITORY),
-                "SLURMD_NODENAME": node,
-                "FAKE_FAULTS": str(self.folder / "faults.json"),
-                "FAKE_VERSION": self.versions.get(node, "6.22"),
-            }
+            env = {"PATH": f"{self.bin}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)}
+            env |= {"SLURMD_NODENAME": node, "FAKE_FAULTS": str(self.folder / "faults.json")}
+            env |= {"FAKE_VERSION": self.versions.get(node, "6.22")}
             words = [sys.executable, "-c", RUNNER, str(self.sysfs(node)), "spec.json", str(self.out)]
             running[node] = subprocess.Popen(
                 words, cwd=self.folder, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,12 +1,8 @@
 """The driver with a fake perftest: what it must record when things go wrong, and that it loses nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -15,6 +11,7 @@ from local_mesh import REPOSITORY
 from shakedown.benchmarks.perftest.mesh.schedule import blocks_of, drop_superseded, pairs_of
 from shakedown.records.base import cell_id
 from shakedown.records.plan import PlanItem
+from tests.kit.run import python
 
 # Drivers that wait for each other by the clock.
 pytestmark = pytest.mark.slow
@@ -256,10 +253,9 @@ def test_a_node_outside_the_mesh_is_refused_in_one_line(mesh):
 
 def test_the_driver_needs_the_standard_library_only():
     """Catches: an import of the planner's libraries, which compute nodes lack or load for seconds."""
-    said = subprocess.run(
-        [sys.executable, "-c", "import sys, shakedown.benchmarks.perftest.mesh.driver; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
+    said = python(
+        "-c",
+        "import sys, shakedown.benchmarks.perftest.mesh.driver; print(*sys.modules)",
         check=True,
         cwd=REPOSITORY,
     )

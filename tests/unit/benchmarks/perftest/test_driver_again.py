@@ -1,7 +1,5 @@
 """Drivers measure again what lies outside its limit, at the end and in the same job."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest
@@ -10,19 +8,14 @@ from shakedown.benchmarks.perftest.mesh.schedule import blocks_of, pairs_of
 from shakedown.judge.localise.outdir import Outdir
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
-from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
+from shakedown.records.plan import Plan, Reference, Remeasure
+from tests.kit import records
 
 # Drivers that wait for each other by the clock.
 pytestmark = pytest.mark.slow
 
-LIMIT = {
-    "test": "ib_write_bw",
-    "size_bytes": 65536,
-    "rails_at_once": "one",
-    "rails": ["rail0"],
-    "metric": "bandwidth",
-    "limit": 90.0,
-}
+LIMIT = {"test": "ib_write_bw", "size_bytes": 65536, "rails_at_once": "one", "rails": ["rail0"]}
+LIMIT |= {"metric": "bandwidth", "limit": 90.0}
 LOW = {"node": "n1", "side": "client", "fault": "low"}
 
 
@@ -37,14 +30,8 @@ def attempts(local):
 
 def run(mesh, times, most_per_nic=10, **changes):
     """Run a mesh of three in which n1 sends slowly, to each partner as often as `times`."""
-    rule = {
-        "again": 2,
-        "at_most": 6,
-        "most_per_nic": most_per_nic,
-        "within_s": 100,
-        "limits": [LIMIT],
-        **changes,
-    }
+    rule = {"again": 2, "at_most": 6, "most_per_nic": most_per_nic, "within_s": 100, "limits": [LIMIT]}
+    rule |= {**changes}
     local = mesh(3, remeasure=rule)
     local.faults = [{**LOW, "times": times}]
     assert set(local.run(timeout=120).values()) == {0}, local.errors
@@ -92,12 +79,7 @@ def test_what_the_drivers_left_is_judged_by_all_of_it(mesh, times, outcome):
     local, _ = run(mesh, times=times)
     spec = local.spec
     limits = {"value": 100.0, "limit": LIMIT["limit"], "unit": "Gb/s", "better": "higher"}
-    item = PlanItem(
-        stage="fabric",
-        test="ib_write_bw",
-        metric="bandwidth",
-        unit="Gb/s",
-        better="higher",
+    item = records.item(
         nodes=tuple(pairs_of(spec)),
         rails=spec.rails,
         directions=spec.directions,

@@ -1,7 +1,5 @@
 """Rails that are measured all at once: a number counts only if it was reached beside busy neighbours."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.benchmarks.perftest.mesh.schedule import LESS_LOAD, drop_superseded

@@ -1,11 +1,11 @@
 """A second start in the same folder: what it takes over, and what it refuses to mix."""
 
-from __future__ import annotations
-
 import json
 import os
 
 import pytest
+
+from tests.kit.cases import cases
 
 # Drivers that wait for each other by the clock.
 pytestmark = pytest.mark.slow
@@ -108,18 +108,9 @@ def test_an_output_without_a_record_is_not_overwritten(mesh):
 
 def record(**changes):
     """Return a record's line, sound but for the changes."""
-    sound = {
-        "test": "ib_write_bw",
-        "rail": "rail0",
-        "direction": "forward",
-        "file": "f.txt",
-        "started": "2026-01-01T00:00:00.000Z",
-        "nodes": ["n1", "n2"],
-        "params": {},
-        "attempt": 1,
-        "exit_code": 0,
-        "problem": None,
-    }
+    sound = {"test": "ib_write_bw", "rail": "rail0", "direction": "forward", "file": "f.txt"}
+    sound |= {"started": "2026-01-01T00:00:00.000Z", "nodes": ["n1", "n2"], "params": {}, "attempt": 1}
+    sound |= {"exit_code": 0, "problem": None}
     return json.dumps({**sound, **changes}).encode()
 
 
@@ -134,12 +125,10 @@ DAMAGED_RECORDS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        *(("journal.n1.jsonl", line) for line in DAMAGED),
-        *(("outputs.n1.jsonl", line) for line in DAMAGED + DAMAGED_RECORDS),
-    ],
+@cases(
+    "name, line",
+    *(("journal.n1.jsonl", line) for line in DAMAGED),
+    *(("outputs.n1.jsonl", line) for line in DAMAGED + DAMAGED_RECORDS),
 )
 def test_a_damaged_line_is_named(mesh, name, line):
     """Catches: a traceback, or a damaged record taken for a sound one, at a second start."""

@@ -1,7 +1,5 @@
 """What strangers may send to a driver: it ends no thread, and its answer tells nothing."""
 
-from __future__ import annotations
-
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +13,7 @@ from shakedown.benchmarks.perftest.mesh.schedule import slots_of
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.mesh.wire import PeerLost, ask, decode
 from shakedown.run.ownership import SECRET, is_of_nodes
+from tests.kit.cases import cases
 
 NESTED = b'{"type":"ping","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 # Within Python's limit where it is parsed, beyond it where somebody walks through it or prints it.
@@ -47,13 +46,11 @@ def test_what_is_no_message_is_taken_for_none(agent, line):
     assert agent({"type": "ping", "session": "our session"})["round"] == -1
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
-    [
-        {"type": "ping"},
-        {"type": "ping", "session": "other"},
-        {"type": "hello", "session": ["our session"], "round": 0, "node": "n2"},
-    ],
+    {"type": "ping"},
+    {"type": "ping", "session": "other"},
+    {"type": "hello", "session": ["our session"], "round": 0, "node": "n2"},
 )
 def test_only_who_knows_the_session_is_told_it(agent, message):
     """Catches: a ping with which anybody learns the session, and then passes for a partner."""

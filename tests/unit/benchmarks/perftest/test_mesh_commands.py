@@ -1,7 +1,5 @@
 """The commands mesh, simulate and localise, from files to exit status."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -22,6 +20,7 @@ from shakedown.judge.localise.suspects import (
 )
 from shakedown.run.folder import Run
 from shakedown.simulate.fabric import FaultKind, Shape, build_fabric, draw_fault, measure
+from tests.kit.cases import cases
 
 
 def test_a_healthy_simulated_run_passes_and_nobody_is_at_fault(shakedown, tmp_path):
@@ -78,17 +77,15 @@ def test_files_hold_what_was_simulated(shakedown, tmp_path):
     assert [read.spines[i] for i in read.spine[known]] == [fabric.spines[i] for i in fabric.spine[known]]
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
-    [
-        ("--nodes", 1),
-        ("--nodes", 5000),
-        ("--rails", 9),
-        ("--fault", "gremlins"),
-        ("--fault", "nic-tx:0"),
-        ("--fault", "nic-tx:many"),
-        ("--nodes", 4, "--fault", "spine"),
-    ],
+    ("--nodes", 1),
+    ("--nodes", 5000),
+    ("--rails", 9),
+    ("--fault", "gremlins"),
+    ("--fault", "nic-tx:0"),
+    ("--fault", "nic-tx:many"),
+    ("--nodes", 4, "--fault", "spine"),
 )
 def test_an_impossible_fabric_is_refused_in_one_line(shakedown, tmp_path, words):
     """Catches: a traceback, or a fabric that is not what was asked for."""

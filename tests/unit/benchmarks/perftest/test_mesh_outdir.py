@@ -1,7 +1,5 @@
 """The drivers' own folder, without a run: what it proves, what is refused, who is suspect."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -55,22 +53,11 @@ class Folder:
         text = "" if gbps is None else report("ib_write_bw", 65536, gbps, addresses)
         (self.out / name).write_text(text)
         lost = {"kind": "environment", "message": f"{pair[1]} lost: no answer for 15 s"}
-        record = {
-            "schema": 1,
-            "tool": "perftest",
-            "test": "ib_write_bw",
-            "file": name,
-            "nodes": pair,
-            "rail": rail,
-            "direction": slot.direction,
-            "params": {"size_bytes": 65536, "rails_at_once": slot.rails_at_once},
-            "attempt": attempt,
-            "exit_code": None if gbps is None else 0,
-            "started": START,
-            "duration_s": 1.0,
-            "problem": lost if gbps is None else None,
-            **changes,
-        }
+        record = {"schema": 1, "tool": "perftest", "test": "ib_write_bw", "file": name, "nodes": pair}
+        record |= {"rail": rail, "direction": slot.direction}
+        record |= {"params": {"size_bytes": 65536, "rails_at_once": slot.rails_at_once}, "attempt": attempt}
+        record |= {"exit_code": None if gbps is None else 0, "started": START, "duration_s": 1.0}
+        record |= {"problem": lost if gbps is None else None, **changes}
         self.append(f"outputs.{ends[0] if gbps else pair[0]}.jsonl", record)
 
 

@@ -1,7 +1,5 @@
 """From measurements to blame: what is missing is counted, and what no hardware did accuses none."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -14,9 +12,9 @@ from shakedown.judge.localise.matrices import routes_of
 from shakedown.judge.localise.model import Element
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
 from shakedown.judge.localise.suspects import causes_and_suspects, in_the_way
-from shakedown.records.base import Better
-from shakedown.records.plan import PlanItem
-from shakedown.records.results import Measurement, RunProblem
+from shakedown.records.results import RunProblem
+from tests.kit import records
+from tests.kit.cases import cases
 
 NODES = tuple(f"n{i}" for i in range(1, 6))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
@@ -25,18 +23,12 @@ TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_bw2")
 
 def measurement(pair, rail, direction, value, *, test=TESTS[0], attempt=1, problem=None):
     """One result of a pair; a problem is (kind, message)."""
-    return Measurement(
-        run="r",
-        stage="fabric",
+    return records.measurement(
         test=test,
-        metric="bandwidth",
         value=value,
-        unit="Gb/s",
-        better="higher",
         nodes=pair,
         rail=rail,
         direction=direction,
-        state="COMPLETED",
         attempt=attempt,
         problem=RunProblem(kind=problem[0], message=problem[1]) if problem else None,
     )
@@ -44,17 +36,7 @@ def measurement(pair, rail, direction, value, *, test=TESTS[0], attempt=1, probl
 
 def item(pairs=PAIRS, rails=("rail0", "rail1"), test=TESTS[0]):
     """A planned block of both directions."""
-    return PlanItem(
-        stage="fabric",
-        test=test,
-        metric="bandwidth",
-        unit="Gb/s",
-        better=Better.HIGHER,
-        nodes=pairs,
-        rails=rails,
-        directions=("forward", "reverse"),
-        reference="x",
-    )
+    return records.item(test=test, nodes=pairs, rails=rails, directions=("forward", "reverse"), reference="x")
 
 
 def mesh(change=lambda pair, rail, direction, value: (value, None), rails=("rail0", "rail1"), seed=1):
@@ -77,16 +59,14 @@ def causes(pairs):
     return [c.element for c in found if c.blamed], [c for c in found if not c.blamed]
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("missing-tool", "n2 has no working ib_write_bw"),
-        ("environment", "ib_write_bw of two versions in {a} and {b}: 6.12 and 6.20"),
-        ("environment", "port 18515 of n2 is in use"),
-        ("setup", "server on n2 does not listen: could not bind"),
-        ("environment", "n2 lost: no answer for 20 s"),
-        ("parse", "ib_write_bw.{a},{b}.txt: an MTU of 1024 bytes, 4096 were ordered"),
-    ],
+@cases(
+    "kind, message",
+    ("missing-tool", "n2 has no working ib_write_bw"),
+    ("environment", "ib_write_bw of two versions in {a} and {b}: 6.12 and 6.20"),
+    ("environment", "port 18515 of n2 is in use"),
+    ("setup", "server on n2 does not listen: could not bind"),
+    ("environment", "n2 lost: no answer for 20 s"),
+    ("parse", "ib_write_bw.{a},{b}.txt: an MTU of 1024 bytes, 4096 were ordered"),
 )
 def test_what_is_no_fault_of_the_hardware_is_said_and_blames_nobody(kind, message):
     """Catches: a node drained as bad hardware, because its perftest is missing or of another version."""
@@ -160,12 +140,10 @@ def test_two_versions_among_two_nodes_suspect_both():
     assert [str(r) for c in suspects for r in (c.element, *c.rivals)] == ["node n1", "node n2"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("setup", "n4 rail1: RDMA device mlx5_1 does not exist"),
-        ("other", "exit status 1: Failed status 12: retry exceeded"),
-    ],
+@cases(
+    "kind, message",
+    ("setup", "n4 rail1: RDMA device mlx5_1 does not exist"),
+    ("other", "exit status 1: Failed status 12: retry exceeded"),
 )
 def test_what_may_be_the_hardware_counts_against_it(kind, message):
     """Catches: a NIC that is gone excused with the tools that are missing, or every failed measurement."""

@@ -1,7 +1,5 @@
 """The planner's job, run by the driver with a fake perftest: both must speak of the same cells."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -13,29 +11,25 @@ from shakedown.benchmarks.perftest.mesh.perftest import argv
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.metrics import moved, perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.records.base import cell_id
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
-from shakedown.references.files import load_catalogue
 from shakedown.run.nic_counters import JobFolder
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import document, hosts, plan_site
 
 
 @pytest.mark.slow
 def test_pairs_from_rail_to_rail_are_measured_as_planned(tmp_path):
     """Catches: a cell across rails named otherwise by driver and plan; one that goes over one rail."""
     inventory = document(3)
-    for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+    for number, host in enumerate(hosts(inventory), start=1):
         test = {"test": "ib_read_bw", "size_bytes": 65536, "duration_s": 1, "cross_rail": True}
         host["acceptance"] = {"perftest": [test], "counter_tests": False}
         host["mgmt_ip"] = f"127.77.0.{number}"
         for rail in range(2):  # the driver's nodes are processes of this machine
             host["fabric"]["rails"][rail]["subnet"] = f"127.77.{rail + 1}.0/24"
             host["fabric_nics"][rail]["ipv4"] = f"127.77.{rail + 1}.{number}/24"
-    plan, jobs = make_plan(
-        site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z"
-    )
+    plan, jobs = plan_site(inventory)
     (job,) = jobs.jobs
     mesh = LocalMesh(tmp_path, dict(job.settings))
     assert set(mesh.run().values()) == {0}
@@ -53,16 +47,14 @@ def both_ways(nodes=2, **options):
     """Plan and jobs of ib_write_bw -b beside ib_write_bw one way."""
     inventory = document(nodes)
     one = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 1000}
-    for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+    for number, host in enumerate(hosts(inventory), start=1):
         tests = [one, {**one, "bidirectional": True, **options}]
         host["acceptance"] = {"perftest": tests, "counter_tests": False}
         host["mgmt_ip"] = f"127.77.0.{number}"
         for rail in range(2):
             host["fabric"]["rails"][rail]["subnet"] = f"127.77.{rail + 1}.0/24"
             host["fabric_nics"][rail]["ipv4"] = f"127.77.{rail + 1}.{number}/24"
-    return make_plan(
-        site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z"
-    )
+    return plan_site(inventory)
 
 
 def test_both_ways_at_once_are_planned_measured_and_read(tmp_path):
@@ -154,12 +146,10 @@ def test_a_site_that_wants_first_results_to_decide_has_no_rule():
     """Catches: `measure_again: false` that the plan or the driver's order ignores, or as the default."""
     for asked in ({}, {"measure_again": True}, {"measure_again": False}):
         inventory = document(3)
-        for host in inventory["_meta"]["hostvars"].values():
+        for host in hosts(inventory):
             test = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 1000}
             host["acceptance"] = {"perftest": [test], "counter_tests": False, **asked}
-        plan, jobs = make_plan(
-            site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z"
-        )
+        plan, jobs = plan_site(inventory)
         ruled = asked.get("measure_again", True)
         assert (plan.remeasure is not None) is ruled
         assert [(job.settings.get("remeasure") is not None) for job in jobs.jobs] == [ruled]

@@ -1,7 +1,5 @@
 """Queue pairs, RDMA-CM and the sweep of sizes: planned, run by the driver, read, held to the order."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -11,15 +9,16 @@ from local_mesh import LocalMesh
 from shakedown.benchmarks.perftest.mesh.perftest import CmListener, argv, listening_by_cm
 from shakedown.benchmarks.perftest.mesh.spec import SWEEP, parse_spec
 from shakedown.benchmarks.perftest.metrics import moved, perftest
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.records.base import cell_id
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.files import load_catalogue
 from shakedown.references.physical import add_physical
+from tests.kit.cases import cases
+from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.benchmarks.perftest.test_planned_mesh import output_of
-from tests.unit.plan.test_planner import WHERE, document
 
 PLAIN = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 1000}
 VARIANTS = {
@@ -39,7 +38,7 @@ def with_physics(site):
 def planned(*tests, physical=False):
     """Plan and jobs of these tests between two nodes of two rails."""
     inventory = document(2)
-    for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+    for number, host in enumerate(hosts(inventory), start=1):
         host["acceptance"] = {"perftest": list(tests), "counter_tests": False}
         host["mgmt_ip"] = f"127.77.0.{number}"
         for rail in range(2):
@@ -47,7 +46,7 @@ def planned(*tests, physical=False):
             host["fabric_nics"][rail]["ipv4"] = f"127.77.{rail + 1}.{number}/24"
     site = site_of(inventory, WHERE)
     catalogue = with_physics(site) if physical else load_catalogue(["lab"])
-    return make_plan(site, catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(site, catalogue)
 
 
 def job_of(jobs, suffix):
@@ -103,15 +102,13 @@ def record_of(params):
 ENDS = ("127.77.1.1", "127.77.1.2")
 
 
-@pytest.mark.parametrize(
-    ("suffix", "printed", "words"),
-    [
-        ("q4", {"qps": 1}, "ran on 1 queue pairs, its record says 4"),
-        ("q4", {"qps": 4, "count": 500}, "ran 500 iterations, 1000 were ordered"),
-        ("rdma-cm", {"cm": False}, "connected without RDMA-CM, its record says otherwise"),
-        ("sweep", {"size": 65536}, "messages of 1 sizes, its record says all 23"),
-        ("sweep", {"size": None, "count": 10}, "ran 10 iterations, 1000 were ordered"),
-    ],
+@cases(
+    "suffix, printed, words",
+    ("q4", {"qps": 1}, "ran on 1 queue pairs, its record says 4"),
+    ("q4", {"qps": 4, "count": 500}, "ran 500 iterations, 1000 were ordered"),
+    ("rdma-cm", {"cm": False}, "connected without RDMA-CM, its record says otherwise"),
+    ("sweep", {"size": 65536}, "messages of 1 sizes, its record says all 23"),
+    ("sweep", {"size": None, "count": 10}, "ran 10 iterations, 1000 were ordered"),
 )
 def test_what_is_less_than_ordered_is_refused(tmp_path, suffix, printed, words):
     """Catches: one queue pair taken for four, sockets for RDMA-CM, one size for a whole sweep."""
@@ -124,13 +121,8 @@ def test_what_is_less_than_ordered_is_refused(tmp_path, suffix, printed, words):
         list(perftest(output_of(tmp_path / "o.txt", record, job_of(jobs, suffix).settings, text)))
 
 
-PRINTED = {
-    "plain": {},
-    "q4": {"qps": 4},
-    "rdma-cm": {"cm": True},
-    "sweep": {"size": None},
-    "both": {"both": True},
-}
+PRINTED = {"plain": {}, "q4": {"qps": 4}, "rdma-cm": {"cm": True}, "sweep": {"size": None}}
+PRINTED |= {"both": {"both": True}}
 
 
 @pytest.mark.parametrize("ordered", PRINTED)
@@ -217,15 +209,13 @@ def test_every_size_of_a_sweep_has_physics_where_the_site_uses_it():
     assert 2 not in required
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"test": "ib_write_lat", "queue_pairs": 4}, "queue_pairs is of a bandwidth test"),
-        ({"sweep": True, "iterations": None, "duration_s": 5}, "sweep takes iterations"),
-        ({"sweep": True, "size_bytes": 65537}, "sweep takes iterations, and a size_bytes that"),
-        ({"queue_pairs": 0}, "queue_pairs"),
-        ({"rdma_cm": "perhaps"}, "rdma_cm"),
-    ],
+@cases(
+    "options, words",
+    ({"test": "ib_write_lat", "queue_pairs": 4}, "queue_pairs is of a bandwidth test"),
+    ({"sweep": True, "iterations": None, "duration_s": 5}, "sweep takes iterations"),
+    ({"sweep": True, "size_bytes": 65537}, "sweep takes iterations, and a size_bytes that"),
+    ({"queue_pairs": 0}, "queue_pairs"),
+    ({"rdma_cm": "perhaps"}, "rdma_cm"),
 )
 def test_what_perftest_cannot_do_is_refused_when_planned(options, words):
     """Catches: an order that perftest would end with an error on every node."""

@@ -1,28 +1,28 @@
 """A site's software: what may be said of it, what a job makes of it, and what the run says of each node."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.benchmarks.registry import JOB_KINDS
-from shakedown.benchmarks.software import job
+from shakedown.benchmarks.software import beforehand, job
 from shakedown.benchmarks.software.output import unusable_software
 from shakedown.collect.run import collect
 from shakedown.intent.software import Sources
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import software
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED, leave_the_rest
-from tests.unit.plan.test_planner import WHERE, document
+from shakedown.run.folder import to_json, write_aside
+from tests.kit.cases import cases
+from tests.kit.files import edited, script
+from tests.kit.run import collected, ordered_in, ran, raw_of, write_run
+from tests.kit.site import WHERE, document, hosts, plan_site
 
 # Stands for Lmod: loads what lies under the folder MODULES.
 LMOD = """
@@ -59,31 +59,29 @@ def program(place: Path, name: str, text: str) -> Path:
     return place / name
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"from": {"module": "perftest/1; rm -rf ~"}}, "pattern"),
-        ({"from": {"module": "$(id)/1"}}, "pattern"),
-        ({"from": {"module": "--force/1"}}, "pattern"),
-        ({"from": {"module": "perftest"}}, "pattern"),
-        ({"from": {"module": "perftest/1\n"}}, "pattern"),
-        ({"from": {"module": []}}, "at least 1"),
-        ({"from": {"path": "opt/x"}}, "pattern"),
-        ({"from": {"path": "/opt/../etc"}}, "without .."),
-        ({"from": {"path": "/opt/a b"}}, "pattern"),
-        ({"from": {"spack": "--all"}}, "pattern"),
-        ({"from": {"container": "img:1,x"}}, "pattern"),
-        ({"from": {"container": "--writable"}}, "pattern"),
-        ({"from": {"container": "nccl.sif"}}, "Apptainer would look"),
-        ({"from": {"container": "/i.sif", "runtime": "docker"}}, "apptainer"),
-        ({"from": {"path": "/x", "module": "a/1"}}, "module and path given"),
-        ({"from": {}}, "nothing given"),
-        ({"from": {"path": "/x", "runtime": "pyxis"}}, "runtime is of a container"),
-        ({"from": "modules"}, "package"),
-        ({"from": "package", "libraries": ["/a:/b"]}, "pattern"),
-        ({"from": "package", "python": "python3; id"}, "pattern"),
-        ({"form": "package"}, "Field required"),
-    ],
+@cases(
+    "given, says",
+    ({"from": {"module": "perftest/1; rm -rf ~"}}, "pattern"),
+    ({"from": {"module": "$(id)/1"}}, "pattern"),
+    ({"from": {"module": "--force/1"}}, "pattern"),
+    ({"from": {"module": "perftest"}}, "pattern"),
+    ({"from": {"module": "perftest/1\n"}}, "pattern"),
+    ({"from": {"module": []}}, "at least 1"),
+    ({"from": {"path": "opt/x"}}, "pattern"),
+    ({"from": {"path": "/opt/../etc"}}, "without .."),
+    ({"from": {"path": "/opt/a b"}}, "pattern"),
+    ({"from": {"spack": "--all"}}, "pattern"),
+    ({"from": {"container": "img:1,x"}}, "pattern"),
+    ({"from": {"container": "--writable"}}, "pattern"),
+    ({"from": {"container": "nccl.sif"}}, "Apptainer would look"),
+    ({"from": {"container": "/i.sif", "runtime": "docker"}}, "apptainer"),
+    ({"from": {"path": "/x", "module": "a/1"}}, "module and path given"),
+    ({"from": {}}, "nothing given"),
+    ({"from": {"path": "/x", "runtime": "pyxis"}}, "runtime is of a container"),
+    ({"from": "modules"}, "package"),
+    ({"from": "package", "libraries": ["/a:/b"]}, "pattern"),
+    ({"from": "package", "python": "python3; id"}, "pattern"),
+    ({"form": "package"}, "Field required"),
 )
 def test_what_no_job_may_be_given_is_refused(given, says):
     """Catches: a name from an inventory that becomes an option, a second command or another file."""
@@ -91,20 +89,15 @@ def test_what_no_job_may_be_given_is_refused(given, says):
         TypeAdapter(Sources).validate_python({"perftest": given})
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "says"),
-    [
-        (
-            {"lora": [{"model": "tiny", "python": "/x"}]},
-            "acceptance.lora.0.python has gone.*software.pytorch",
-        ),
-        ({"lora": [{"model": "tiny", "container": "/x"}]}, "lora.0.container has gone.*container: IMAGE"),
-        ({"torch": {"python": "/x"}}, "acceptance.torch.python has gone.*software.pytorch"),
-        ({"inference": {"python": "/x", "gpus": [1]}}, "inference.python has gone.*software.loadgen"),
-        ({"interconnect": {"python": "/x", "path": {"generation": 5}}}, "interconnect.python has gone"),
-        ({"gpu_node": {"program": "/x"}}, "gpu_node.program has gone.*software.nvbandwidth"),
-        ({"stream": {"program": "/x"}}, "stream.program has gone.*software.stream"),
-    ],
+@cases(
+    "acceptance, says",
+    ({"lora": [{"model": "tiny", "python": "/x"}]}, "acceptance.lora.0.python has gone.*software.pytorch"),
+    ({"lora": [{"model": "tiny", "container": "/x"}]}, "lora.0.container has gone.*container: IMAGE"),
+    ({"torch": {"python": "/x"}}, "acceptance.torch.python has gone.*software.pytorch"),
+    ({"inference": {"python": "/x", "gpus": [1]}}, "inference.python has gone.*software.loadgen"),
+    ({"interconnect": {"python": "/x", "path": {"generation": 5}}}, "interconnect.python has gone"),
+    ({"gpu_node": {"program": "/x"}}, "gpu_node.program has gone.*software.nvbandwidth"),
+    ({"stream": {"program": "/x"}}, "stream.program has gone.*software.stream"),
 )
 def test_a_key_that_has_gone_is_answered_with_the_new_one(acceptance, says):
     """Catches: a site of an earlier release whose own programs are no longer used, without a word."""
@@ -145,18 +138,13 @@ def test_modules_are_loaded_for_this_process(node):
     assert os.environ["LD_LIBRARY_PATH"] == "/opt/l"
 
 
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        (
-            {"from": {"module": ["ofed/5.9"]}},
-            "n1: perftest from module ofed/5.9: module ofed/5.9 does not exist",
-        ),
-        ({"from": {"path": "/no/such"}}, "n1: perftest from path /no/such: /no/such does not exist"),
-        ({"from": {"spack": "perftest"}}, "n1: perftest from spack perftest: spack is not on the PATH"),
-        ({"from": {"container": "/i.sif"}}, "n1: perftest from container /i.sif: apptainer is not installed"),
-        ({"from": {"container": "x/y:1", "runtime": "pyxis"}}, "Slurm has no pyxis here"),
-    ],
+@cases(
+    "source, says",
+    ({"from": {"module": ["ofed/5.9"]}}, "n1: perftest from module ofed/5.9: module ofed/5.9 does not exist"),
+    ({"from": {"path": "/no/such"}}, "n1: perftest from path /no/such: /no/such does not exist"),
+    ({"from": {"spack": "perftest"}}, "n1: perftest from spack perftest: spack is not on the PATH"),
+    ({"from": {"container": "/i.sif"}}, "n1: perftest from container /i.sif: apptainer is not installed"),
+    ({"from": {"container": "x/y:1", "runtime": "pyxis"}}, "Slurm has no pyxis here"),
 )
 def test_what_a_node_lacks_is_named_with_node_and_fix(node, monkeypatch, source, says):
     """Catches: a missing module, image or runtime taken for slow hardware; old modules that end with 0."""
@@ -181,13 +169,11 @@ esac
 """
 
 
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        ("perftest@25", ""),
-        ("perftest", "spack load perftest failed: perftest matches multiple packages."),
-        ("ucx@9", "spack load ucx@9 failed: Spec 'ucx@9' matches no installed packages."),
-    ],
+@cases(
+    "spec, why",
+    ("perftest@25", ""),
+    ("perftest", "spack load perftest failed: perftest matches multiple packages."),
+    ("ucx@9", "spack load ucx@9 failed: Spec 'ucx@9' matches no installed packages."),
 )
 def test_spack_loads_or_says_why_not(node, monkeypatch, spec, why):
     """Catches: Spack's environment that the job does not get, or a refusal without Spack's reason."""
@@ -224,22 +210,13 @@ def run(node, monkeypatch):
 
     def made(versions: dict[str, str]):
         inventory = document(nodes=3)
-        hosts = inventory["_meta"]["hostvars"].values()
-        for host in hosts:
+        for host in hosts(inventory):
             host["software"] = {"perftest": {"from": {"module": "ofed/5.8"}}}
-        catalogue = load_catalogue(["lab"])
-        plan, jobs = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
-        folder = node / "r1"
-        write_plan(folder, plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
+        plan, jobs = plan_site(inventory)
+        folder = write_run(node / "r1", plan, jobs)
         (spec,) = (each for each in jobs.jobs if each.kind == "software")
-        raw = folder / "raw" / f"{spec.name}.a1"
-        raw.mkdir(parents=True)
-        sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
-        (raw / "software.json").write_text(json.dumps(sources))
-        record = {"schema": 1, "run": "r1", "stage": "config", "test": spec.name, "job": "7"}
-        record |= {"nodes": list(spec.nodes), **ENDED}
-        (raw / "job.json").write_text(json.dumps(record))
+        raw = raw_of(folder, spec)
+        ordered_in(raw, spec)
         for name in spec.nodes:
             monkeypatch.setenv("SLURMD_NODENAME", name)
             shutil.rmtree(node / "modules", ignore_errors=True)
@@ -247,9 +224,7 @@ def run(node, monkeypatch):
                 text = PERFTEST.replace("VERSION", versions[name])
                 program(node / "modules/ofed/5.8", "ib_write_bw", text)
             assert job.main(["job", str(raw)]) == 0
-        leave_the_rest(folder)
-        collect(folder)
-        cells = {cell.cell: cell for cell in judge_folder(folder).cells if "/software/" in cell.cell}
+        cells = {cell.cell: cell for cell in collected(folder).cells if "/software/" in cell.cell}
         return folder, jobs, cells
 
     return made
@@ -284,22 +259,19 @@ def test_another_version_on_one_node_is_named(run):
     assert "version is 6.1 on n2, 5.8 on n1, 5.8 on n3" in odd["n2"].reason
 
 
-@pytest.mark.parametrize(
-    ("found", "outcome", "says"),
-    [
-        ({"version": "not told"}, "FAIL", "version is not told on n3, 5.8 on n1, 5.8 on n2"),
-        ({"version": None}, "FAIL", "version is nothing on n3, 5.8 on n1, 5.8 on n2"),
-        (None, "INCONCLUSIVE", "no record of a software"),
-    ],
+@cases(
+    "found, outcome, says",
+    ({"version": "not told"}, "FAIL", "version is not told on n3, 5.8 on n1, 5.8 on n2"),
+    ({"version": None}, "FAIL", "version is nothing on n3, 5.8 on n1, 5.8 on n2"),
+    (None, "INCONCLUSIVE", "no record of a software"),
 )
 def test_what_two_nodes_have_and_the_third_has_not_is_odd(run, found, outcome, says):
     """Catches: a part that a node lacks, or a look that found nothing at all, compared with nobody."""
     folder, _, _ = run({"n1": "5.8", "n2": "5.8", "n3": "5.8"})
     (file,) = folder.glob("raw/*/software.n3.perftest.json")
-    document = json.loads(file.read_text())
-    parts = {} if found is None else document["found"] | found
-    document["found"] = {part: value for part, value in parts.items() if value is not None}
-    file.write_text(json.dumps(document))
+    with edited(file) as document:
+        parts = {} if found is None else document["found"] | found
+        document["found"] = {part: value for part, value in parts.items() if value is not None}
     collect(folder)
     cells = {c.cell.split("/")[3]: c for c in judge_folder(folder).cells if "/software/odd/" in c.cell}
     assert {node: cell.outcome.value for node, cell in cells.items()} == {"n3": outcome}
@@ -323,21 +295,19 @@ esac
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "runs", "text", "told"),
-    [
-        ("openmpi", "ompi_info", OMPI, {"version": "5.0.7", "ucx": "ucx", "pmix": "ext3x"}),
-        # As ompi_info of 5.0.7 has it: parameters of pmix, and no component.
-        (
-            "openmpi",
-            "ompi_info",
-            OMPI.replace("mca:pmix:ext3x:version:mca:2.1.0", "mca:pmix:base:param:pmix:value:"),
-            {"version": "5.0.7", "ucx": "ucx", "pmix": "libpmix.so.2.13.3"},
-        ),
-        ("nccl_tests", "all_reduce_perf", "#!/bin/sh\necho USAGE: all_reduce_perf\n", {}),
-        ("perftest", "ib_write_bw", PERFTEST.replace("VERSION", "6.21"), {"version": "6.21"}),
-        ("nvbandwidth", "nvbandwidth", "#!/bin/sh\necho nvbandwidth Version: v0.6\n", {"version": "0.6"}),
-    ],
+@cases(
+    "name, runs, text, told",
+    ("openmpi", "ompi_info", OMPI, {"version": "5.0.7", "ucx": "ucx", "pmix": "ext3x"}),
+    # As ompi_info of 5.0.7 has it: parameters of pmix, and no component.
+    (
+        "openmpi",
+        "ompi_info",
+        OMPI.replace("mca:pmix:ext3x:version:mca:2.1.0", "mca:pmix:base:param:pmix:value:"),
+        {"version": "5.0.7", "ucx": "ucx", "pmix": "libpmix.so.2.13.3"},
+    ),
+    ("nccl_tests", "all_reduce_perf", "#!/bin/sh\necho USAGE: all_reduce_perf\n", {}),
+    ("perftest", "ib_write_bw", PERFTEST.replace("VERSION", "6.21"), {"version": "6.21"}),
+    ("nvbandwidth", "nvbandwidth", "#!/bin/sh\necho nvbandwidth Version: v0.6\n", {"version": "0.6"}),
 )
 def test_what_a_program_is_linked_to_is_recorded(node, monkeypatch, name, runs, text, told):
     """Catches: MPI, PMIx, UCX or CUDA of another release on one node, which nothing had written down."""
@@ -355,3 +325,139 @@ def test_what_a_program_is_linked_to_is_recorded(node, monkeypatch, name, runs, 
         "libcudart": f"{node}/libcudart.so.12.4.127",
     }
     assert found["program"] == str(at)
+
+
+# What nodes lack is told before the first job, in one line with the ways out.
+
+MODULE = {"perftest": {"from": {"module": ["ofed/5.8"]}}, "openmpi": {"from": "package"}}
+GONE = "module ofed/5.8 does not exist"
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """Jobs of a site of four nodes with perftest of a module and OpenMPI of the system; and their run."""
+    inventory = document(4)
+    for host in hosts(inventory):
+        host["software"] = MODULE
+    site = site_of(inventory, WHERE)
+    _, made = plan_site(site)
+    write_aside(tmp_path / "jobs.json", to_json(made))
+    return made
+
+
+def said(**reasons: str) -> str:
+    """What a node prints, below what its profile prints."""
+    return f"Welcome!\n{json.dumps(reasons)}\n"
+
+
+def test_only_what_is_not_just_on_the_path_is_asked_for(jobs):
+    """Catches: a package of the system, which a job may find elsewhere than a login, that refuses a run."""
+    asked = beforehand.asked(jobs)
+    assert asked["nodes"] == ["n1", "n2", "n3", "n4"]
+    assert set(asked["software"]) == {"perftest"}
+    assert asked["software"]["perftest"]["from"]["module"] == ("ofed/5.8",)
+
+
+def test_a_module_that_one_node_of_many_lacks_is_refused(jobs):
+    """Catches: hours of jobs, after which a node is NOT-RUN for a module that could have been asked for."""
+    answers = {name: said(perftest="") for name in ("n1", "n3", "n4")} | {"n2": said(perftest=GONE)}
+    with pytest.raises(BadInput) as refused:
+        beforehand.refuse_lacking(jobs, answers)
+    assert str(refused.value) == (
+        "software.perftest from module ofed/5.8: module ofed/5.8 does not exist: on n2 (1 of 4 nodes) -- "
+        "make it available there, or change software.perftest; or measure the others: "
+        "-e acceptance_nodes=n1,n3,n4; or go on without it, what needs it there being NOT-RUN: "
+        "-e software_missing=not-run"
+    )
+    everywhere = dict.fromkeys(("n1", "n2", "n3", "n4"), said(perftest=GONE))
+    with pytest.raises(
+        BadInput, match=r"on n1\.\.n4 \(4 of 4 nodes\) -- make it available there, or change"
+    ) as all_of:
+        beforehand.refuse_lacking(jobs, everywhere)
+    assert "measure the others" not in str(all_of.value)
+
+
+@cases(
+    "text",
+    "",
+    "no JSON",
+    "[]",
+    '{"perftest": 7}',
+    '{"other": "gone"}',
+    "[" * 40_000,
+    '{"perftest": ""}',
+    "x" * 70_000,
+)
+def test_what_is_no_answer_refuses_nothing(jobs, text):
+    """Catches: a node that is silent, or prints what it likes, that keeps all others from being measured."""
+    beforehand.refuse_lacking(jobs, {"n1": text, "stranger": said(perftest=GONE)})
+
+
+def test_a_nodes_words_cannot_drive_a_terminal_or_fill_a_screen(jobs):
+    """Catches: an escape, or a second line, from a node in what a person reads."""
+    with pytest.raises(BadInput) as refused:
+        beforehand.refuse_lacking(jobs, {"n1": said(perftest="\x1b[2Jgone\nPASS " + "x" * 9000)})
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 1000
+
+
+@cases(
+    "source, why",
+    ({"from": {"path": "/no/such"}}, "/no/such does not exist"),
+    ({"from": {"path": "/"}}, ""),
+    ({"from": {"container": "/i.sif"}}, "apptainer is not installed"),
+    ({"from": {"container": "x/y:1", "runtime": "pyxis"}}, ""),  # no srun here: a job will tell
+)
+def test_the_program_runs_by_itself_on_a_bare_node(source, why):
+    """Catches: a program that needs Shakedown, which nodes have not; a job's own matters guessed at."""
+    text = Path(software.__file__).read_text()
+    argv = [sys.executable, "-IS", "-", "look", json.dumps({"one": source, "two": {"from": {"path": "/"}}})]
+    done = ran(*argv, input=text, env={"PATH": "/nowhere"}, cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"one": why, "two": ""}
+
+
+def test_one_software_does_not_see_anothers_environment(monkeypatch, capsys):
+    """Catches: PATH of the first software in force when the second is looked for."""
+    seen = []
+    monkeypatch.setattr(software, "_load", lambda *_: seen.append(software.os.environ.get("SEEN")))
+    monkeypatch.setenv("SEEN", "before")
+
+    def load(*_: object) -> None:
+        seen.append(software.os.environ["SEEN"])
+        software.os.environ["SEEN"] = "after"
+
+    monkeypatch.setattr(software, "_load", load)
+    software.look({"a": {"from": {"module": ["x/1"]}}, "b": {"from": {"module": ["y/1"]}}})
+    assert seen == ["before", "before"]
+    assert json.loads(capsys.readouterr().out) == {"a": "", "b": ""}
+
+
+def test_the_command_is_one_line_and_exit_status_2(jobs, tmp_path, monkeypatch, capsys):
+    """Catches: a traceback from what Ansible hands over, or a refusal that ends with another status."""
+    run = str(tmp_path)
+    for text, status in (
+        (json.dumps({"n2": said(perftest=GONE)}), 2),
+        (json.dumps({"n2": said(perftest="")}), 0),
+        ("[]", 2),
+        ("{", 2),
+    ):
+        monkeypatch.setattr(sys, "stdin", type("In", (), {"read": lambda _, text=text: text})())
+        assert beforehand.main(["judge", run]) == status
+        err = capsys.readouterr().err
+        assert err.count("\n") == (1 if status else 0), err
+    assert beforehand.main(["asked", run]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"nodes", "software"}
+    assert beforehand.main(["asked", f"{run}/gone"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("said_by_srun", "why"),
+    [("Usage: srun", "Slurm has no pyxis here (srun has no --container-image)"), (" --container-image=", "")],
+)
+def test_a_slurm_without_pyxis_is_told(tmp_path, monkeypatch, said_by_srun, why):
+    """Catches: a container runtime that is missing, found by the first job that needs it."""
+    srun = tmp_path / "srun"
+    script(srun, f"#!/bin/sh\necho '{said_by_srun}'\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert software.lacking({"from": {"container": "x/y:1", "runtime": "pyxis"}}) == why

@@ -1,25 +1,19 @@
 """STREAM: what counts, from the site's wish to the verdict, with our own program really built and run."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
 from shakedown.benchmarks.stream import job
 from shakedown.benchmarks.stream.output import parse_stream
-from shakedown.collect.run import collect
 from shakedown.daytwo.nightly.plan import alone_slots
-from shakedown.intent.site import NoFabric, Site
-from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.cases import cases
+from tests.kit.files import edited
+from tests.kit.run import collected, ordered_in, raw_of, write_run
+from tests.kit.site import one_node, plan_site
 
 PROFILE = """
 schema: 1
@@ -39,14 +33,8 @@ def planned(tmp_path, floor=0.001, program="", **options):
     file = tmp_path / "memory.yml"
     file.write_text(PROFILE.replace("FLOOR", str(floor)))
     asked = {"numa_nodes": 1, "array_mib": 1, "times": 3, **options}
-    site = Site(
-        fabric=NoFabric(system="one", profile="memory", no_fabric=True),
-        acceptance=Acceptance(stream=asked, counter_tests=False, software_check=False),
-        nics={"n1": ()},
-        addresses={"n1": "127.0.0.1"},
-        software={"stream": {"from": {"path": program}}} if program else {},
-    )
-    return *make_plan(site, load_catalogue([file]), run="r1", created="2026-11-20T00:00:00Z"), site
+    site = one_node("memory", programs={"stream": program} if program else {}, stream=asked)
+    return *plan_site(site, [file]), site
 
 
 @pytest.fixture
@@ -56,15 +44,8 @@ def measured(tmp_path, monkeypatch):
     def run(spoil=lambda raw: None, cpus="0", **options):
         plan, jobs, _ = planned(tmp_path, **options)
         folder, (spec,) = tmp_path / "r1", jobs.jobs
-        write_plan(folder, plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
-        raw = folder / "raw" / f"{spec.name}.a1"
-        raw.mkdir(parents=True)
-        (raw / "spec.json").write_text(json.dumps(spec.settings))
-        ordered = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
-        (raw / "software.json").write_text(json.dumps(ordered))
-        record = {"schema": 1, "run": "r1", "stage": "node", "test": spec.name, "job": "7", "nodes": ["n1"]}
-        (raw / "job.json").write_text(json.dumps({**record, **ENDED}))
+        raw = raw_of(write_run(folder, plan, jobs), spec)
+        ordered_in(raw, spec)
         (tmp_path / "numa/node0").mkdir(parents=True)
         (tmp_path / "numa/node0/cpulist").write_text(f"{cpus}\n")
         (tmp_path / "numa/node1").mkdir()
@@ -72,9 +53,7 @@ def measured(tmp_path, monkeypatch):
         monkeypatch.setenv("SLURMD_NODENAME", "n1")
         status = job.main(["job", str(raw)], tmp_path / "numa")
         spoil(raw)
-        leave_the_rest(folder)
-        collect(folder)
-        return judge_folder(folder), status
+        return collected(folder), status
 
     return run
 
@@ -99,16 +78,11 @@ def test_slow_memory_fails(measured):
     assert measured(floor=1e6)[0].outcome.value == "FAIL"
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"compiler": "no-such-cc"}, "no-such-cc is not on n1: install a C compiler"),
-        ({"numa_nodes": 2}, "NUMA nodes with CPUs are 0; 2 were planned"),
-        (
-            {"program": "/no/such/stream"},
-            "n1: stream from path /no/such/stream: /no/such/stream does not exist",
-        ),
-    ],
+@cases(
+    "options, words",
+    ({"compiler": "no-such-cc"}, "no-such-cc is not on n1: install a C compiler"),
+    ({"numa_nodes": 2}, "NUMA nodes with CPUs are 0; 2 were planned"),
+    ({"program": "/no/such/stream"}, "n1: stream from path /no/such/stream: /no/such/stream does not exist"),
 )
 def test_what_could_not_be_measured_says_why(measured, options, words):
     """Catches a missing compiler, NUMA node or program taken for slow memory, or for nothing at all."""
@@ -123,9 +97,8 @@ def test_less_than_ordered_does_not_count(measured):
     """Catches an array that fits into the cache, or fewer rounds, judged as if it were what was ordered."""
 
     def smaller(raw):
-        spec = json.loads((raw.parents[1] / "jobs.json").read_text())
-        spec["jobs"][0]["settings"]["array_mib"] = 2
-        (raw.parents[1] / "jobs.json").write_text(json.dumps(spec))
+        with edited(raw.parents[1] / "jobs.json") as spec:
+            spec["jobs"][0]["settings"]["array_mib"] = 2
 
     verdict, _ = measured(spoil=smaller)
     assert verdict.outcome.value == "INCONCLUSIVE"
@@ -137,17 +110,15 @@ def test_it_has_its_turn_at_night_on_nodes_without_gpus(tmp_path):
     assert alone_slots(planned(tmp_path)[2]) == {"stream": ("n1",)}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("Triad           12078.5", "Triad           92078.5", "but its time and array give 12078"),
-        ("0.066673", "0.046673", "but its time and array give"),
-        (r"(?m)^Scale.*\n", "", "output ends before the row of Scale"),
-        (r"(?m)^(Add.*\n)", r"\1\1", "Add is there twice"),
-        (r"Solution Validates.*", "Failed Validation", "was not validated"),
-        (r"(?m)^Array size.*\n", "", "does not tell the array size"),
-        ("12078.5", "nan", "should be a finite number"),
-    ],
+@cases(
+    "old, new, words",
+    ("Triad           12078.5", "Triad           92078.5", "but its time and array give 12078"),
+    ("0.066673", "0.046673", "but its time and array give"),
+    (r"(?m)^Scale.*\n", "", "output ends before the row of Scale"),
+    (r"(?m)^(Add.*\n)", r"\1\1", "Add is there twice"),
+    (r"Solution Validates.*", "Failed Validation", "was not validated"),
+    (r"(?m)^Array size.*\n", "", "does not tell the array size"),
+    ("12078.5", "nan", "should be a finite number"),
 )
 def test_damaged_output_is_refused(old, new, words):
     """Catches a rate that nothing bears out, a wrong sum, and output that was cut or mixed."""

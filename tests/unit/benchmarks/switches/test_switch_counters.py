@@ -4,8 +4,6 @@ Between the two readings one node wrote 400 messages of 64 KiB to another on rai
 MTU of 4096 bytes that is 6400 packets, and 400 acknowledgements came back.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

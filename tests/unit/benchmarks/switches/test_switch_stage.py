@@ -1,21 +1,18 @@
 """The switches' part of the config stage, from raw read-backs to the verdict; LLDP is a real leaf's."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
-from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json
-from tests.ended_job import ENDED
+from tests.kit.files import edited
+from tests.kit.job import output, write_job, write_outputs
+from tests.kit.run import write_run
+from tests.kit.site import document, hosts, plan_site
 from tests.unit.nos.rendering import leaf
-from tests.unit.plan.test_planner import WHERE, document
 
 READINGS = Path(__file__).parents[2] / "nos" / "readings"
 CABLES = [(f"swp{2 * r + n}", f"n{n}", f"fab{r}", f"rail{r}") for r in (0, 1) for n in (1, 2)]
@@ -34,18 +31,15 @@ class Folder:
 
     def __init__(self, folder: Path, nos: str = "linux") -> None:
         inventory = document()
-        for host in inventory["_meta"]["hostvars"].values():
+        for host in hosts(inventory):
             host["acceptance"] = {"config": {"link_speed": False}, "counter_tests": False}
         inventory["switches"] = {"hosts": ["leaf0"]}
         inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": nos, "leaf_ports": CABLING}
-        plan, jobs = make_plan(
-            site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z"
-        )
+        plan, jobs = plan_site(inventory)
         self.folder = folder
         self.raw = folder / "raw/switches.config"
         self.raw.mkdir(parents=True)
-        (folder / "plan.json").write_bytes(to_json(plan))
-        (folder / "jobs.json").write_bytes(to_json(jobs))
+        write_run(folder, plan, jobs)
         for when in ("before", "after"):
             shutil.copy(READINGS / f"leaf0.{when}.json", self.raw)
         (folder / "raw/config.settings.a1").mkdir()
@@ -55,38 +49,19 @@ class Folder:
 
     def settings(self, **changes: object) -> None:
         """Write what was read from the switch."""
-        settings = {
-            "schema": 1,
-            "switch": "leaf0",
-            "nos": "linux",
-            "cabling": CABLING,
-            "differences": [],
-            "found": found(),
-            "not_done": ["PFC"],
-            "wanted": {},
-            "refusals": [],
-        }
+        settings = {"schema": 1, "switch": "leaf0", "nos": "linux", "cabling": CABLING, "found": found()}
+        settings |= {"differences": [], "not_done": ["PFC"], "wanted": {}, "refusals": []}
         (self.raw / "leaf0.settings.json").write_text(json.dumps(settings | changes))
 
     def host(self, host: str, netdev: str, **changes: object) -> None:
         """Write what a host said of one NIC."""
-        values = {
-            "mtu.host_bytes": 9000,
-            "pfc.priorities": [3],
-            "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
-            **changes,
-        }
+        values = {"mtu.host_bytes": 9000, "pfc.priorities": [3]}
+        values |= {"dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0", **changes}
         entries = [
             {"key": k, "found": v, "wanted": v, "ok": True, "settable": True} for k, v in values.items()
         ]
-        report = {
-            "schema": 1,
-            "target": netdev,
-            "driver": "rxe",
-            "error": None,
-            "settings": entries,
-            "not_applicable": [],
-        }
+        report = {"schema": 1, "target": netdev, "driver": "rxe", "error": None, "settings": entries}
+        report["not_applicable"] = []
         path = self.folder / f"raw/config.settings.a1/settings.{host}.{netdev}.json"
         path.write_text(json.dumps(report))
 
@@ -132,19 +107,14 @@ def test_a_nights_jobs_are_read_and_the_last_attempt_counts(run):
 def test_a_leaf_that_is_off_is_named_first(run):
     """Catches: two good nodes that cannot connect as the whole story, where their leaf could not be read."""
     shutil.rmtree(run.raw)
-    job = run.folder / "raw/config.traffic_class.a1"
-    job.mkdir()
-    about = {"schema": 1, "run": "r1", "stage": "config", "test": "config.traffic_class", "job": "7"}
-    about |= {"nodes": ["n1", "n2"], **ENDED}
-    (job / "job.json").write_text(json.dumps(about))
+    job = write_job(run.folder / "raw/config.traffic_class.a1", nodes=["n1", "n2"])
     lines = []
     for number, (rail, way) in enumerate((r, w) for r in ("rail0", "rail1") for w in ("forward", "reverse")):
-        line = {"schema": 1, "tool": "traffic_class", "test": "traffic_class", "file": f"{number}.txt"}
-        line |= {"nodes": ["n1", "n2"], "rail": rail, "direction": way, "exit_code": 1, "duration_s": 1.0}
-        line |= {"params": {"size_bytes": 65536, "rails_at_once": "all"}, "started": "2026-01-01T00:00:00Z"}
+        line = {"rail": rail, "direction": way, "exit_code": 1}
+        line |= {"params": {"size_bytes": 65536, "rails_at_once": "all"}}
         line |= {"problem": {"kind": "other", "message": "Couldn't connect to 10.10.0.2:18600"}}
-        lines.append(json.dumps(line) + "\n")
-    (job / "outputs.n1.jsonl").write_text("".join(lines))
+        lines.append(output("traffic_class", f"{number}.txt", "n1", "n2", **line))
+    write_outputs(job, lines, "n1")
     failed, open_ = run.judged()
     assert failed == {}
     settings = [why for cell, why in open_.items() if "/switch_settings/" in cell]
@@ -279,10 +249,8 @@ def test_a_host_that_answers_nonsense_is_undecided(hostile, run):
 
 def test_a_port_that_is_shut_is_heard_by_nobody(run):
     """Catches a port without a neighbour counted as rightly cabled."""
-    path = run.raw / "leaf0.after.json"
-    reading = json.loads(path.read_text())
-    reading["outputs"]["neighbours"]["stdout"] = '{"lldp": [{"interface": []}]}'
-    path.write_text(json.dumps(reading))
+    with edited(run.raw / "leaf0.after.json") as reading:
+        reading["outputs"]["neighbours"]["stdout"] = '{"lldp": [{"interface": []}]}'
     failed, open_ = run.judged()
     assert failed == {}
     assert "heard no LLDP neighbour" in open_["config/crosscheck/wrong/n1/rail0/-/what=cabling"]

@@ -1,7 +1,5 @@
 """Collectives through PyTorch: an output counts for what was ordered, and the NICs must have seen it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +8,15 @@ import pytest
 
 from shakedown.benchmarks.base.contract import Moved, Output, Read
 from shakedown.benchmarks.registry import TOOLS
-from shakedown.benchmarks.torch_collectives.output import parse_torch_collectives
-from shakedown.benchmarks.torch_collectives.settings import TorchCollectives, TorchSettings
+from shakedown.benchmarks.torch_collectives.output import (
+    TorchCollectives,
+    TorchSettings,
+    parse_torch_collectives,
+)
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
+from tests.kit.cases import cases
 
 MIB = 1 << 20
 ITERATIONS = 20
@@ -43,17 +45,9 @@ def text(*lines):
 
 def output(printed: str, operation: str = "all_reduce", **changes: object) -> Output:
     """One output of that order."""
-    order = {
-        "operations": tuple(FACTOR),
-        "min_bytes": MIB,
-        "max_bytes": MIB,
-        "iterations": ITERATIONS,
-        "large_bytes": MIB,
-        "sizes": (MIB,),
-        "ranks": {"n1": 2, "n2": 2},
-        "params": {"backend": "nccl"},
-        "variables": {},
-    }
+    order = {"operations": tuple(FACTOR), "min_bytes": MIB, "max_bytes": MIB, "iterations": ITERATIONS}
+    order |= {"large_bytes": MIB, "sizes": (MIB,), "ranks": {"n1": 2, "n2": 2}, "params": {"backend": "nccl"}}
+    order |= {"variables": {}}
     record = OutputRecord(
         tool="torch-collectives",
         test=f"torch_{operation}",
@@ -79,14 +73,12 @@ def moved(one: Output) -> list[Moved]:
     return list(tool.moved(one))
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"busbw_gb_per_s": 300.0}, "busbw contradicts algbw and the number of ranks"),
-        ({"algbw_gb_per_s": 300.0}, "algbw contradicts size and time"),
-        ({"type": "row", "size_bytes": 2 * MIB}, "algbw contradicts size and time"),
-        ({"wrong": -1}, "wrong"),
-    ],
+@cases(
+    "changes, says",
+    ({"busbw_gb_per_s": 300.0}, "busbw contradicts algbw and the number of ranks"),
+    ({"algbw_gb_per_s": 300.0}, "algbw contradicts size and time"),
+    ({"type": "row", "size_bytes": 2 * MIB}, "algbw contradicts size and time"),
+    ({"wrong": -1}, "wrong"),
 )
 def test_a_rate_that_size_time_and_ranks_do_not_give_is_refused(changes, says):
     """Catches: a bus bandwidth edited alone, which is the number that is judged."""
@@ -209,22 +201,20 @@ def look_at_end(node: str, *, gpus: int = 2, exit_code: int = 0, said: str = PRO
     )
 
 
-@pytest.mark.parametrize(
-    ("look", "told"),
-    [
-        (look_at_end("n2"), ""),
-        (
-            look_at_end("n2", said=f"{PROCESSES}{UUIDS[1]}, 4711, 638 MiB\n"),
-            "another process was on GPU 1 of n2 at the end: process 4711 (638 MiB)",
-        ),
-        (
-            look_at_end("n2", exit_code=9, said="Unable to determine the device handle"),
-            "who else was on the GPUs of n2 at the end is not known: "
-            "nvidia-smi said 'Unable to determine the device handle'",
-        ),
-        (look_at_end("n2", gpus=1), "GPU 1 of n2 was not there at the end"),
-        (None, "who else was on the GPUs of n2 at the end is not known: they were not looked at"),
-    ],
+@cases(
+    "look, told",
+    (look_at_end("n2"), ""),
+    (
+        look_at_end("n2", said=f"{PROCESSES}{UUIDS[1]}, 4711, 638 MiB\n"),
+        "another process was on GPU 1 of n2 at the end: process 4711 (638 MiB)",
+    ),
+    (
+        look_at_end("n2", exit_code=9, said="Unable to determine the device handle"),
+        "who else was on the GPUs of n2 at the end is not known: "
+        "nvidia-smi said 'Unable to determine the device handle'",
+    ),
+    (look_at_end("n2", gpus=1), "GPU 1 of n2 was not there at the end"),
+    (None, "who else was on the GPUs of n2 at the end is not known: they were not looked at"),
 )
 def test_what_was_at_the_end_is_told_with_each_figure(tmp_path, look, told):
     """Catches: figures of GPUs that somebody worked on after the first look, or that fell off the bus, or of

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.planning import make_plan, site_of
-from shakedown.collect.run import collect
-from shakedown.judge.judged import judge_folder
 from shakedown.records.verdict import Verdict
-from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import leave_the_rest
-from tests.unit.plan.test_planner import WHERE, document
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-from fake_perftest import report
+from tests.kit.job import output, write_counters, write_outputs
+from tests.kit.run import collected, raw_of, write_run
+from tests.kit.site import document, hosts, plan_site
+from tests.unit.benchmarks.perftest.fake_perftest import report
 
 NETDEVS = {"rail0": "fab0", "rail1": "fab1"}
 WHEN = "2026-01-01T00:00:{:02}Z"
@@ -28,15 +21,14 @@ MOVED = 1000 * 65536
 def site_document(nodes: int = 2, **config: Any) -> dict[str, Any]:
     """An inventory that asks for the config stage alone."""
     inventory = document(nodes)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"] = {"config": config, "counter_tests": False}
     return inventory
 
 
 def planned(inventory: dict[str, Any]):
     """Plan and jobs of an inventory."""
-    site = site_of(inventory, WHERE)
-    return make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(inventory)
 
 
 def packets(source: str, destination: str, count: int = 500, **other: Any) -> dict[str, Any]:
@@ -75,10 +67,8 @@ class Ring:
         self.folder = folder
         self.plan, jobs = planned(site_document(nodes, dcb=False, link_speed=False))
         self.job = next(job for job in jobs.jobs if job.name == "config.traffic_class")
-        write_plan(folder, self.plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
-        self.raw = folder / "raw" / f"{self.job.name}.a1"
-        self.raw.mkdir(parents=True)
+        about = {"started": WHEN.format(1), "duration_s": 30.0}
+        self.raw = raw_of(write_run(folder, self.plan, jobs), self.job, **about)
         self.evidence: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.records: list[dict[str, Any]] = []
         (self.item,) = (item for item in self.plan.items if item.test == "traffic_class")
@@ -95,23 +85,9 @@ class Ring:
         device = self.job.settings["nodes"][sender]["rails"][rail]["rdma_device"]
         file = f"ib_write_bw.{','.join(pair)}.{rail}.{direction}.65536.all.txt"
         (self.raw / file).write_text(report("ib_write_bw", 65536, 0.26, ends, device))
-        self.records.append(
-            {
-                "schema": 1,
-                "tool": "traffic_class",
-                "test": "traffic_class",
-                "file": file,
-                "nodes": list(pair),
-                "rail": rail,
-                "direction": direction,
-                "params": {"size_bytes": 65536, "rails_at_once": "all"},
-                "attempt": 1,
-                "exit_code": 0,
-                "started": WHEN.format(10),
-                "duration_s": 2.5,
-                "problem": None,
-            }
-        )
+        about = {"rail": rail, "direction": direction, "attempt": 1, "duration_s": 2.5}
+        about |= {"started": WHEN.format(10), "params": {"size_bytes": 65536, "rails_at_once": "all"}}
+        self.records.append(output("traffic_class", file, *pair, **about))
         self.evidence[sink, sender, rail] = {
             "file": f"arrived.{file.removesuffix('.txt')}.json",
             "schema": 1,
@@ -127,27 +103,12 @@ class Ring:
 
     def judged(self) -> Verdict:
         """Write what is missing, read everything and judge it."""
-        nodes = list(self.job.nodes)
-        job = {"schema": 1, "run": "r1", "stage": "config", "test": self.job.name, "job": "7", "nodes": nodes}
-        job |= {"started": WHEN.format(1), "duration_s": 30.0, "state": "COMPLETED", "exit_code": "0:0"}
-        (self.raw / "job.json").write_text(json.dumps(job))
-        (self.raw / "outputs.n1.jsonl").write_text("".join(json.dumps(r) + "\n" for r in self.records))
+        write_outputs(self.raw, self.records, "n1")
         for told in self.evidence.values():
             kept = {name: value for name, value in told.items() if name != "file"}
             (self.raw / told["file"]).write_text(json.dumps(kept))
-        for node in nodes:
-            for when, at, octets in (("before", 2, 0), ("after", 28, 10**9)):
-                counted = {"netdev.rx_bytes": octets, "netdev.tx_bytes": octets}
-                counted |= {"rdma.sent_pkts": octets // 4096, "rdma.rcvd_pkts": octets // 4096}
-                devices = [
-                    {"device": f"rxe{rail}", "netdev": f"fab{rail}", "counters": counted} for rail in range(2)
-                ]
-                document = {"schema": 1, "node": node, "when": when, "taken": WHEN.format(at)}
-                document |= {"boot_id": "b", "devices": devices}
-                (self.raw / f"counters.{node}.{when}.json").write_text(json.dumps(document))
-        leave_the_rest(self.folder)
-        collect(self.folder)
-        return judge_folder(self.folder)
+        write_counters(self.raw, self.job.nodes, 10**9, (WHEN.format(2), WHEN.format(28)))
+        return collected(self.folder)
 
     def cells(self) -> dict[tuple[str, str, str], tuple[str, str]]:
         """Judge, and return outcome and reason by receiver, sender and rail."""

@@ -1,10 +1,7 @@
 """The job itself, on processes of this machine: perftest, the node's service and ethtool are stand-ins."""
 
-from __future__ import annotations
-
 import json
 import socket
-import sys
 import threading
 from pathlib import Path
 
@@ -12,9 +9,10 @@ import pytest
 from arrivals import bnxt, mlx5, packets, planned, seen, site_document
 
 from shakedown.benchmarks.traffic_class import job as watch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-import local_mesh
+from tests.kit.cases import cases
+from tests.kit.files import script
+from tests.kit.site import hosts
+from tests.unit.benchmarks.perftest import local_mesh
 
 RUNNER = """
 import pathlib, sys
@@ -63,7 +61,7 @@ def ring(tmp_path, monkeypatch):
 
     def make(nodes: int):
         inventory = site_document(nodes)
-        for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+        for number, host in enumerate(hosts(inventory), start=1):
             host["mgmt_ip"] = f"127.77.0.{number}"
             for rail in range(2):
                 host["fabric"]["rails"][rail]["subnet"] = f"127.77.{rail + 1}.0/24"
@@ -129,14 +127,12 @@ def test_a_node_without_the_service_says_so(ring):
         assert "run the playbook that configures hosts" in told["no_headers"]
 
 
-@pytest.mark.parametrize(
-    ("ready", "answer", "words"),
-    [
-        (b"", b"", "does not count"),
-        (b"hello\n", b"", "does not count"),
-        (b"ready\n", b"{]", "Expecting"),
-        (b"ready\n", b"[]", "the answer is no count"),
-    ],
+@cases(
+    "ready, answer, words",
+    (b"", b"", "does not count"),
+    (b"hello\n", b"", "does not count"),
+    (b"ready\n", b"{]", "Expecting"),
+    (b"ready\n", b"[]", "the answer is no count"),
 )
 def test_a_service_that_talks_nonsense_is_no_evidence(tmp_path, ready, answer, words):
     """Catches an answer of something else that ends the job, or counts."""
@@ -157,8 +153,7 @@ def test_the_priorities_of_a_nic_are_read_before_and_after(tmp_path, monkeypatch
     for when, values in counters.items():
         lines = "".join(f"     {name}: {value}\n" for name, value in values.items())
         (tmp_path / when).write_text(f"NIC statistics:\n     rx_packets: 5\n     rx_prio3_pause: 7\n{lines}")
-    tool.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\ncat {tmp_path}/now\n')
-    tool.chmod(0o755)
+    script(tool, f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\ncat {tmp_path}/now\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setattr(watch, "_LATE_S", 0.01)
     (tmp_path / "before").rename(tmp_path / "now")

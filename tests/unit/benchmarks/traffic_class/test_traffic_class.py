@@ -1,11 +1,11 @@
 """The class in which RoCE arrives: what passes, what fails and says where, and what decides nothing."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from arrivals import MOVED, Ring, bnxt, mlx5, packets, planned, report, seen, site_document
+
+from tests.kit.cases import cases
 
 N2_FROM_N1 = ("n2", "n1", "rail0")
 
@@ -94,20 +94,18 @@ def test_what_the_node_sent_itself_is_no_arrival(ring):
     assert "fab0 shows the kernel 0 packets of data from 10.10.0.1 (of 9000 of RoCE)" in reason
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"headers": seen()}, "fab0 shows the kernel 0 packets of data from 10.10.0.1"),
-        ({"headers": seen(packets("10.10.0.1", "10.10.0.2", count=19))}, "at least 20 are needed"),
-        (
-            {"headers": seen(error="fab0 cannot be listened to: Operation not permitted")},
-            "fab0 cannot be listened to: Operation not permitted",
-        ),
-        (
-            {"headers": None, "no_headers": "/run/shakedown/arrivals.sock: No such file; run the playbook"},
-            "the driver counts no received bytes by priority; /run/shakedown/arrivals.sock: No such file",
-        ),
-    ],
+@cases(
+    "change, words",
+    ({"headers": seen()}, "fab0 shows the kernel 0 packets of data from 10.10.0.1"),
+    ({"headers": seen(packets("10.10.0.1", "10.10.0.2", count=19))}, "at least 20 are needed"),
+    (
+        {"headers": seen(error="fab0 cannot be listened to: Operation not permitted")},
+        "fab0 cannot be listened to: Operation not permitted",
+    ),
+    (
+        {"headers": None, "no_headers": "/run/shakedown/arrivals.sock: No such file; run the playbook"},
+        "the driver counts no received bytes by priority; /run/shakedown/arrivals.sock: No such file",
+    ),
 )
 def test_without_evidence_a_cell_is_not_run_and_never_passes(ring, change, words):
     """Catches: no packets, a sampler without rights, a node without the service, each taken for a pass."""
@@ -134,14 +132,12 @@ def test_a_nics_own_priorities_decide(ring, driver):
     assert others(cells, ("n1", "n2", "rail1")) == {"PASS"}
 
 
-@pytest.mark.parametrize(
-    ("counters", "words"),
-    [
-        (mlx5(0, 0, 0, MOVED // 2), "counted 32768000 of 65536000 bytes that arrived"),
-        (mlx5(), "counted 0 of 65536000 bytes that arrived"),
-        (mlx5(-5, 0, 0, MOVED), "were set back"),
-        ({"before": {}, "after": mlx5(0, 0, 0, MOVED)["after"]}, "was read without rx_prio0_bytes"),
-    ],
+@cases(
+    "counters, words",
+    (mlx5(0, 0, 0, MOVED // 2), "counted 32768000 of 65536000 bytes that arrived"),
+    (mlx5(), "counted 0 of 65536000 bytes that arrived"),
+    (mlx5(-5, 0, 0, MOVED), "were set back"),
+    ({"before": {}, "after": mlx5(0, 0, 0, MOVED)["after"]}, "was read without rx_prio0_bytes"),
 )
 def test_counters_that_saw_less_than_was_sent_decide_nothing(ring, counters, words):
     """Catches a NIC that does not count RDMA by priority, whose small change would all be in its class."""
@@ -192,14 +188,12 @@ def test_a_part_that_is_rewritten_fails(ring):
     assert "with DSCP 8 (4 % of 500 packets), wanted 26" in reason
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"node": "n1"}, "was counted by n1, the data went to n2"),
-        ({"netdev": "fab1"}, "was counted at fab1 of n2, the data went to its fab0"),
-        ({"started": "2025-12-31T00:00:00Z", "ended": "2025-12-31T00:00:05Z"}, "perftest ran at"),
-        ({"schema": 2}, "no count of arrivals"),
-    ],
+@cases(
+    "change, words",
+    ({"node": "n1"}, "was counted by n1, the data went to n2"),
+    ({"netdev": "fab1"}, "was counted at fab1 of n2, the data went to its fab0"),
+    ({"started": "2025-12-31T00:00:00Z", "ended": "2025-12-31T00:00:05Z"}, "perftest ran at"),
+    ({"schema": 2}, "no count of arrivals"),
 )
 def test_a_count_of_something_else_is_undecided(ring, change, words):
     """Catches a file of another node, NIC or time that stands in for this one's."""
@@ -239,13 +233,11 @@ def test_the_addresses_are_compared_as_addresses():
     assert finding == (0.0, "with DSCP 10, wanted 26", "rewritten on the way")
 
 
-@pytest.mark.parametrize(
-    ("nodes", "pairs"),
-    [
-        (2, (("n1", "n2"),)),
-        (3, (("n1", "n2"), ("n2", "n3"), ("n1", "n3"))),
-        (4, (("n1", "n2"), ("n2", "n3"), ("n3", "n4"), ("n1", "n4"))),
-    ],
+@cases(
+    "nodes, pairs",
+    (2, (("n1", "n2"),)),
+    (3, (("n1", "n2"), ("n2", "n3"), ("n1", "n3"))),
+    (4, (("n1", "n2"), ("n2", "n3"), ("n3", "n4"), ("n1", "n4"))),
 )
 def test_every_node_receives_on_every_rail(nodes, pairs):
     """Catches a node, a rail or a direction that nothing proves."""

@@ -1,44 +1,29 @@
 """The program under test, a host to run it on, and a desired state."""
 
-from __future__ import annotations
-
 import copy
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+import fake_host
 import pytest
+from host_settings import engine, system, targets
+
+from tests.kit.site import roce
 
 HERE = Path(__file__).resolve().parent
 ROLE = HERE.parents[3] / "roles" / "host_settings"
-for folder in (HERE, ROLE / "files"):
-    sys.path.insert(0, str(folder))
 
-import fake_host  # noqa: E402
-from host_settings import engine, system, targets  # noqa: E402
-
-ROCE: dict[str, Any] = {
-    "dscp": 26,
-    "priority": 3,
-    "traffic_class": 3,
-    "queue": 3,
-    "ect": True,
-    "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6, "scheduler": "strict"},
-    "pfc": {"enabled": True},
-    "headroom": {"cable_m": 40},
-}
-NIC: dict[str, Any] = {
-    "schema": 1,
-    "netdev": "eth2",
-    "rail": "rail0",
-    "rdma_device": "mlx5_0",
-    "ipv4": "10.20.3.7/24",
-    "link_speed_gbps": 400,
-    "mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096},
-    "roce": ROCE,
-    "policy": {"arp_ignore": 2, "arp_announce": 1, "ets_roce_percent": 50, "rings": "max"},
-}
+ROCE: dict[str, Any] = roce(
+    ect=True,
+    cnp={"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6, "scheduler": "strict"},
+    ecn=None,
+    headroom={"cable_m": 40},
+)
+NIC: dict[str, Any] = {"schema": 1, "netdev": "eth2", "rail": "rail0", "rdma_device": "mlx5_0"}
+NIC |= {"ipv4": "10.20.3.7/24", "link_speed_gbps": 400}
+NIC |= {"mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096}, "roce": ROCE}
+NIC |= {"policy": {"arp_ignore": 2, "arp_announce": 1, "ets_roce_percent": 50, "rings": "max"}}
 
 
 class FakeSystem(system.System):

@@ -1,7 +1,5 @@
 """The count of arriving RoCE packets: which are taken, as what, and what is never counted."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os
@@ -13,6 +11,8 @@ from typing import Any
 
 import pytest
 from host_settings import arrivals
+
+from tests.kit.cases import cases
 
 HOST, OUTGOING = 0, 4
 WRITE, ACK, CNP, DATAGRAM = 0x07, 0x11, 0x81, 0x64
@@ -73,22 +73,20 @@ def kept(program: bytes, frame: bytes, *, ethertype: int, packet_type: int = HOS
             at += yes if holds else no
 
 
-@pytest.mark.parametrize(
-    ("frame", "more", "taken"),
-    [
-        (packet(), {}, True),
-        (packet(options=bytes(8)), {}, True),
-        (packet("fd00::1", "fd00::2"), {"ethertype": 0x86DD}, True),
-        (packet(), {"packet_type": OUTGOING}, False),
-        (packet("fd00::1", "fd00::2"), {"packet_type": OUTGOING, "ethertype": 0x86DD}, False),
-        (packet(), {"random": 1}, False),
-        (packet(port=4790), {}, False),
-        (packet("fd00::1", "fd00::2", port=53), {"ethertype": 0x86DD}, False),
-        (packet(protocol=6), {}, False),
-        (packet("fd00::1", "fd00::2", protocol=6), {"ethertype": 0x86DD}, False),
-        (packet(fragment=185), {}, False),
-        (packet(), {"ethertype": 0x0806}, False),
-    ],
+@cases(
+    "frame, more, taken",
+    (packet(), {}, True),
+    (packet(options=bytes(8)), {}, True),
+    (packet("fd00::1", "fd00::2"), {"ethertype": 0x86DD}, True),
+    (packet(), {"packet_type": OUTGOING}, False),
+    (packet("fd00::1", "fd00::2"), {"packet_type": OUTGOING, "ethertype": 0x86DD}, False),
+    (packet(), {"random": 1}, False),
+    (packet(port=4790), {}, False),
+    (packet("fd00::1", "fd00::2", port=53), {"ethertype": 0x86DD}, False),
+    (packet(protocol=6), {}, False),
+    (packet("fd00::1", "fd00::2", protocol=6), {"ethertype": 0x86DD}, False),
+    (packet(fragment=185), {}, False),
+    (packet(), {"ethertype": 0x0806}, False),
 )
 def test_the_filter_keeps_arriving_roce_alone(frame, more, taken):
     """Catches a filter that shows this program other traffic, or what the host itself sent."""
@@ -97,25 +95,23 @@ def test_the_filter_keeps_arriving_roce_alone(frame, more, taken):
     assert kept_bytes in (0, 60)
 
 
-@pytest.mark.parametrize(
-    ("frame", "read"),
-    [
-        (packet(), ("10.0.0.1", "10.0.0.2", 26, 2, "data")),
-        (packet(tos=0), ("10.0.0.1", "10.0.0.2", 0, 0, "data")),
-        (packet(tos=0x6B, options=bytes(4)), ("10.0.0.1", "10.0.0.2", 26, 3, "data")),
-        (packet("fd00::1", "fd00::2", tos=104), ("fd00::1", "fd00::2", 26, 0, "data")),
-        (packet(opcode=ACK), ("10.0.0.1", "10.0.0.2", 26, 2, "ack")),
-        (packet(opcode=CNP, tos=192), ("10.0.0.1", "10.0.0.2", 48, 0, "cnp")),
-        (packet(opcode=DATAGRAM), ("10.0.0.1", "10.0.0.2", 26, 2, "other")),
-        (packet(opcode=0x0C), ("10.0.0.1", "10.0.0.2", 26, 2, "other")),
-        (packet(opcode=0x0E), ("10.0.0.1", "10.0.0.2", 26, 2, "data")),
-        (packet(port=4790), None),
-        (packet(protocol=6), None),
-        (packet()[:28], None),
-        (packet("fd00::1", "fd00::2")[:48], None),
-        (b"", None),
-        (b"\x4f" + bytes(59), None),
-    ],
+@cases(
+    "frame, read",
+    (packet(), ("10.0.0.1", "10.0.0.2", 26, 2, "data")),
+    (packet(tos=0), ("10.0.0.1", "10.0.0.2", 0, 0, "data")),
+    (packet(tos=0x6B, options=bytes(4)), ("10.0.0.1", "10.0.0.2", 26, 3, "data")),
+    (packet("fd00::1", "fd00::2", tos=104), ("fd00::1", "fd00::2", 26, 0, "data")),
+    (packet(opcode=ACK), ("10.0.0.1", "10.0.0.2", 26, 2, "ack")),
+    (packet(opcode=CNP, tos=192), ("10.0.0.1", "10.0.0.2", 48, 0, "cnp")),
+    (packet(opcode=DATAGRAM), ("10.0.0.1", "10.0.0.2", 26, 2, "other")),
+    (packet(opcode=0x0C), ("10.0.0.1", "10.0.0.2", 26, 2, "other")),
+    (packet(opcode=0x0E), ("10.0.0.1", "10.0.0.2", 26, 2, "data")),
+    (packet(port=4790), None),
+    (packet(protocol=6), None),
+    (packet()[:28], None),
+    (packet("fd00::1", "fd00::2")[:48], None),
+    (b"", None),
+    (b"\x4f" + bytes(59), None),
 )
 def test_a_header_is_read_as_what_it_is(frame, read):
     """Catches a DSCP read from wrong bits, management taken for data, a cut packet that ends the count."""

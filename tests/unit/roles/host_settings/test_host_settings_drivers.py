@@ -1,13 +1,13 @@
 """The three drivers on recorded hosts: exact changes, a second run without any, and the way back."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from host_settings.dcb import map_from, map_text
 from host_settings.desired import BadDesired
 from host_settings.system import ToolError
+
+from tests.kit.cases import cases
 
 BNXT = {"rdma_device": "bnxt_re0"}
 RXE = {"netdev": "fab0", "rdma_device": "rxe0", "ipv4": "10.10.0.1/24", "link_speed_gbps": 1}
@@ -68,15 +68,13 @@ def test_the_fec_in_use_is_told_as_switches_name_it(host):
     assert "link.fec" in {entry["key"] for entry in report["not_applicable"]}
 
 
-@pytest.mark.parametrize(
-    ("nic", "changes"),
-    [
-        ("connectx7_inbox", {}),
-        ("connectx6_vendor", {"link_speed_gbps": 200}),
-        ("bcm57608_inbox", BNXT),
-        ("bcm57508_vendor", {**BNXT, "link_speed_gbps": 200}),
-        ("virtio_rxe", RXE),
-    ],
+@cases(
+    "nic, changes",
+    ("connectx7_inbox", {}),
+    ("connectx6_vendor", {"link_speed_gbps": 200}),
+    ("bcm57608_inbox", BNXT),
+    ("bcm57508_vendor", {**BNXT, "link_speed_gbps": 200}),
+    ("virtio_rxe", RXE),
 )
 class TestEveryNic:
     """What must hold whatever the driver."""
@@ -224,29 +222,27 @@ def test_missing_congestion_control_is_a_failure(host):
     }
 
 
-@pytest.mark.parametrize(
-    ("plant", "key", "found"),
-    [
-        (lambda f: f.write("/sys/class/net/eth2/speed", "100000"), "link.speed_gbps", 100.0),
-        (lambda f: f.write("/sys/class/net/eth2/operstate", "down"), "link.state", "down"),
-        (lambda f: f.write("/sys/class/net/eth2/mtu", "1500"), "mtu.host_bytes", 1500),
-        (lambda f: f.state.update(active_mtu=1024), "mtu.rdma_bytes", 1024),
-        (lambda f: f.state.update(ipv4="10.20.4.7/24"), "ipv4", ["10.20.4.7/24"]),
-        (lambda f: f.state["dcb"]["pfc"].update(priorities=[3, 4]), "pfc.priorities", [3, 4]),
-        (lambda f: f.state["dcb"]["pfc"].update(priorities=[]), "pfc.priorities", []),
-        (lambda f: f.state["dcb"]["app"]["dscp_prio"].update({"26": 0}), "dscp.map", "0-47:0 48:6 49-63:0"),
-        (lambda f: f.state["pause"].update(rx="on"), "pause.global", {"rx": "on", "tx": "off"}),
-        (lambda f: f.state["rings"]["now"].update(rx=1024), "rings.rx", 1024),
-        (lambda f: f.state["dcb"].update(dcbx=["ieee"]), "dcbx.mode", "ieee"),
-        (lambda f: f.state.update(rdma={"mlx5_7": "eth2"}), "rdma.device", "mlx5_7"),
-        (
-            lambda f: f.write("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/2", "IB/RoCE v1"),
-            "gid.type",
-            "IB/RoCE v1",
-        ),
-        (lambda f: f.write("/proc/sys/net/ipv4/conf/eth2/arp_ignore", "0"), "arp.arp_ignore", 0),
-        (lambda f: f.write("/sys/kernel/debug/mlx5/0000:17:00.0/cc_params/np_cnp_dscp", "4"), "cnp.dscp", 4),
-    ],
+@cases(
+    "plant, key, found",
+    (lambda f: f.write("/sys/class/net/eth2/speed", "100000"), "link.speed_gbps", 100.0),
+    (lambda f: f.write("/sys/class/net/eth2/operstate", "down"), "link.state", "down"),
+    (lambda f: f.write("/sys/class/net/eth2/mtu", "1500"), "mtu.host_bytes", 1500),
+    (lambda f: f.state.update(active_mtu=1024), "mtu.rdma_bytes", 1024),
+    (lambda f: f.state.update(ipv4="10.20.4.7/24"), "ipv4", ["10.20.4.7/24"]),
+    (lambda f: f.state["dcb"]["pfc"].update(priorities=[3, 4]), "pfc.priorities", [3, 4]),
+    (lambda f: f.state["dcb"]["pfc"].update(priorities=[]), "pfc.priorities", []),
+    (lambda f: f.state["dcb"]["app"]["dscp_prio"].update({"26": 0}), "dscp.map", "0-47:0 48:6 49-63:0"),
+    (lambda f: f.state["pause"].update(rx="on"), "pause.global", {"rx": "on", "tx": "off"}),
+    (lambda f: f.state["rings"]["now"].update(rx=1024), "rings.rx", 1024),
+    (lambda f: f.state["dcb"].update(dcbx=["ieee"]), "dcbx.mode", "ieee"),
+    (lambda f: f.state.update(rdma={"mlx5_7": "eth2"}), "rdma.device", "mlx5_7"),
+    (
+        lambda f: f.write("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/2", "IB/RoCE v1"),
+        "gid.type",
+        "IB/RoCE v1",
+    ),
+    (lambda f: f.write("/proc/sys/net/ipv4/conf/eth2/arp_ignore", "0"), "arp.arp_ignore", 0),
+    (lambda f: f.write("/sys/kernel/debug/mlx5/0000:17:00.0/cc_params/np_cnp_dscp", "4"), "cnp.dscp", 4),
 )
 def test_planted_misconfiguration_is_found(host, plant, key, found):
     """Each entry is a fault on one host; the read-back must name that setting with the value found."""
@@ -267,18 +263,16 @@ def test_rxe_makes_the_device_before_it_sets_the_tos(host):
     assert reasons.keys() == {"pause.global", "dcb", "dcqcn", "link.speed_gbps"}
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"netdev": "eth9"}, "there is no NIC 'eth9'; this host has eth2"),
-        ({"netdev": "../eth2"}, "is no name of a NIC"),
-        ({"ipv4": "10.20.3.7"}, "use an IPv4 address with its prefix length"),
-        ({"mtu_bytes": {"host": 4096, "rdma": 4096}}, "use at least 4192"),
-        ({"rdma_device": "mlx5_0; reboot"}, "rdma_device is 'mlx5_0; reboot'"),
-        ({"roce": {}}, "roce.cnp is not a mapping"),
-        ({"schema": 2}, "run the playbook that configures hosts again"),
-        ({"link_speed_gbps": "fast"}, "link_speed_gbps is 'fast'"),
-    ],
+@cases(
+    "change, words",
+    ({"netdev": "eth9"}, "there is no NIC 'eth9'; this host has eth2"),
+    ({"netdev": "../eth2"}, "is no name of a NIC"),
+    ({"ipv4": "10.20.3.7"}, "use an IPv4 address with its prefix length"),
+    ({"mtu_bytes": {"host": 4096, "rdma": 4096}}, "use at least 4192"),
+    ({"rdma_device": "mlx5_0; reboot"}, "rdma_device is 'mlx5_0; reboot'"),
+    ({"roce": {}}, "roce.cnp is not a mapping"),
+    ({"schema": 2}, "run the playbook that configures hosts again"),
+    ({"link_speed_gbps": "fast"}, "link_speed_gbps is 'fast'"),
 )
 def test_bad_desired_state_is_refused_before_any_change(host, change, words):
     """Each entry is a file that must be refused with the key and the fix, and nothing touched."""

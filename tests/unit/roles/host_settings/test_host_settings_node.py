@@ -1,29 +1,16 @@
 """The targets of a whole node: GPUDirect and pinning on a recorded GPU node."""
 
-from __future__ import annotations
-
 import pytest
 from host_settings.desired import BadDesired
 
-GPUDIRECT = {
-    "schema": 1,
-    "target": "gpudirect",
-    "nics": ["eth2"],
-    "acs_bridges": ["0000:16:01.0", "0000:16:02.0"],
-    "max_read_request": 4096,
-    "min_payload": 256,
-    "min_bar_mib": 1024,
-}
-PINNING = {
-    "schema": 1,
-    "target": "pinning",
-    "nics": ["eth2"],
-    "governor": "performance",
-    "numa_balancing": 0,
-    "irqbalance": "off",
-    "numa_nodes": 2,
-    "max_idle_latency_us": 10,
-}
+from tests.kit.cases import cases
+from tests.kit.site import roce
+
+GPUDIRECT = {"schema": 1, "target": "gpudirect", "nics": ["eth2"]}
+GPUDIRECT |= {"acs_bridges": ["0000:16:01.0", "0000:16:02.0"], "max_read_request": 4096, "min_payload": 256}
+GPUDIRECT |= {"min_bar_mib": 1024}
+PINNING = {"schema": 1, "target": "pinning", "nics": ["eth2"], "governor": "performance", "numa_balancing": 0}
+PINNING |= {"irqbalance": "off", "numa_nodes": 2, "max_idle_latency_us": 10}
 
 
 NIC = "/sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/"
@@ -135,53 +122,46 @@ def test_acs_is_never_touched_in_a_virtual_machine(node):
     assert "never off" in absent(report)["acs"]
 
 
-@pytest.mark.parametrize(
-    ("base", "plant", "key", "found"),
-    [
-        (GPUDIRECT, lambda f: f.write(NIC + "current_link_width", "8"), "pcie.link.eth2", "x8 32.0 GT/s"),
-        (
-            GPUDIRECT,
-            lambda f: f.write(NIC + "current_link_speed", "16.0 GT/s PCIe"),
-            "pcie.link.eth2",
-            "x16 16.0 GT/s",
-        ),
-        (GPUDIRECT, lambda f: f.write(GPU + "current_link_width", "4"), "pcie.link.gpu.0000:18:00.0", "x4"),
-        (
-            GPUDIRECT,
-            lambda f: f.write(GPU + "resource", "0x0 0xfffffff 0x0"),
-            "gpu.bar_mib.0000:18:00.0",
-            256,
-        ),
-        (
-            GPUDIRECT,
-            lambda f: f.state["registers"].update({"0000:17:00.0 CAP_EXP+8.w": "5910"}),
-            "pcie.max_payload.eth2",
-            128,
-        ),
-        (
-            GPUDIRECT,
-            lambda f: f.state["registers"].update({"0000:16:01.0 ECAP_ACS+0x6.w": "001d"}),
-            "acs.0000:16:01.0",
-            "001d",
-        ),
-        (GPUDIRECT, translated, "iommu", "translated"),
-        (PINNING, lambda f: f.write("/proc/irq/102/smp_affinity_list", "0"), "irq.eth2", "101=4 102=0 103=6"),
-        (PINNING, lambda f: f.write(NIC + "numa_node", "-1"), "numa.node.eth2", -1),
-        (PINNING, lambda f: f.write("/proc/sys/kernel/numa_balancing", "1"), "numa.balancing", 1),
-        (
-            PINNING,
-            lambda f: f.write(CPU0 + "cpufreq/scaling_governor", "powersave"),
-            "cpu.governor",
-            "performance powersave",
-        ),
-        (PINNING, lambda f: f.write("/sys/devices/system/node/node2/cpulist", "8"), "numa.nodes", 3),
-        (
-            PINNING,
-            lambda f: f.state["services"].update({"irqbalance.service": ["enabled", "active"]}),
-            "irqbalance",
-            "on",
-        ),
-    ],
+@cases(
+    "base, plant, key, found",
+    (GPUDIRECT, lambda f: f.write(NIC + "current_link_width", "8"), "pcie.link.eth2", "x8 32.0 GT/s"),
+    (
+        GPUDIRECT,
+        lambda f: f.write(NIC + "current_link_speed", "16.0 GT/s PCIe"),
+        "pcie.link.eth2",
+        "x16 16.0 GT/s",
+    ),
+    (GPUDIRECT, lambda f: f.write(GPU + "current_link_width", "4"), "pcie.link.gpu.0000:18:00.0", "x4"),
+    (GPUDIRECT, lambda f: f.write(GPU + "resource", "0x0 0xfffffff 0x0"), "gpu.bar_mib.0000:18:00.0", 256),
+    (
+        GPUDIRECT,
+        lambda f: f.state["registers"].update({"0000:17:00.0 CAP_EXP+8.w": "5910"}),
+        "pcie.max_payload.eth2",
+        128,
+    ),
+    (
+        GPUDIRECT,
+        lambda f: f.state["registers"].update({"0000:16:01.0 ECAP_ACS+0x6.w": "001d"}),
+        "acs.0000:16:01.0",
+        "001d",
+    ),
+    (GPUDIRECT, translated, "iommu", "translated"),
+    (PINNING, lambda f: f.write("/proc/irq/102/smp_affinity_list", "0"), "irq.eth2", "101=4 102=0 103=6"),
+    (PINNING, lambda f: f.write(NIC + "numa_node", "-1"), "numa.node.eth2", -1),
+    (PINNING, lambda f: f.write("/proc/sys/kernel/numa_balancing", "1"), "numa.balancing", 1),
+    (
+        PINNING,
+        lambda f: f.write(CPU0 + "cpufreq/scaling_governor", "powersave"),
+        "cpu.governor",
+        "performance powersave",
+    ),
+    (PINNING, lambda f: f.write("/sys/devices/system/node/node2/cpulist", "8"), "numa.nodes", 3),
+    (
+        PINNING,
+        lambda f: f.state["services"].update({"irqbalance.service": ["enabled", "active"]}),
+        "irqbalance",
+        "on",
+    ),
 )
 def test_planted_misconfiguration_is_found(node, base, plant, key, found):
     """Each entry is a fault on one node; the read-back must name that setting with the value found."""
@@ -206,16 +186,14 @@ def test_without_a_gpu_nothing_applies(host):
     assert absent(report) == {"gpudirect": "there is no GPU in this host"}
 
 
-@pytest.mark.parametrize(
-    ("base", "change", "words"),
-    [
-        (GPUDIRECT, {"acs_bridges": ["; reboot"]}, "list PCI addresses"),
-        (GPUDIRECT, {"max_read_request": 8192}, "use one of 128"),
-        (GPUDIRECT, {"nics": "eth2"}, "list the names"),
-        (PINNING, {"governor": "turbo"}, "use performance or keep"),
-        (PINNING, {"numa_balancing": 2}, "from 0 to 1"),
-        (PINNING, {"irqbalance": True}, "use off or keep"),
-    ],
+@cases(
+    "base, change, words",
+    (GPUDIRECT, {"acs_bridges": ["; reboot"]}, "list PCI addresses"),
+    (GPUDIRECT, {"max_read_request": 8192}, "use one of 128"),
+    (GPUDIRECT, {"nics": "eth2"}, "list the names"),
+    (PINNING, {"governor": "turbo"}, "use performance or keep"),
+    (PINNING, {"numa_balancing": 2}, "from 0 to 1"),
+    (PINNING, {"irqbalance": True}, "use off or keep"),
 )
 def test_bad_desired_state_is_refused(node, base, change, words):
     """Each entry is a file that must be refused with the key and the fix, and nothing touched."""
@@ -227,18 +205,8 @@ def test_bad_desired_state_is_refused(node, base, change, words):
     assert machine.system.written == []
 
 
-ENVIRONMENT = {
-    "schema": 1,
-    "target": "environment",
-    "clock": "synchronised",
-    "roce": {
-        "dscp": 26,
-        "priority": 3,
-        "traffic_class": 3,
-        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6},
-        "pfc": {"enabled": True},
-    },
-}
+ENVIRONMENT = {"schema": 1, "target": "environment", "clock": "synchronised"}
+ENVIRONMENT |= {"roce": roce(queue=None, ecn=None, cnp={"dscp": 48, "priority": 6, "traffic_class": 6})}
 
 
 def test_environment_is_written_and_foreign_lines_stay(node):

@@ -1,12 +1,9 @@
 """The role itself, driven by Ansible on four recorded hosts at once: one for each kind of NIC and driver."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,16 +13,14 @@ import pytest
 import yaml
 from conftest import HERE, ROCE, ROLE
 
+from tests.kit.run import ran
+
 pytestmark = pytest.mark.slow
 
 REPOSITORY = ROLE.parents[1]
 # host: (NIC, RDMA device, Gb/s, the pattern that no two hosts share)
-HOSTS = {
-    "a1": ("connectx7_inbox", "mlx5_0", 400),
-    "a2": ("connectx6_vendor", "mlx5_0", 200),
-    "b1": ("bcm57608_inbox", "bnxt_re0", 400),
-    "b2": ("bcm57508_vendor", "bnxt_re0", 200),
-}
+HOSTS = {"a1": ("connectx7_inbox", "mlx5_0", 400), "a2": ("connectx6_vendor", "mlx5_0", 200)}
+HOSTS |= {"b1": ("bcm57608_inbox", "bnxt_re0", 400), "b2": ("bcm57508_vendor", "bnxt_re0", 200)}
 FABRIC: dict[str, Any] = {
     "system": "recorded",
     "link_speed_gbps": "{{ speed }}",
@@ -57,7 +52,7 @@ class Site:
         tools.mkdir()
         for tool in ("ip", "rdma", "ibv_devinfo", "modprobe", "mlxconfig", "ethtool", "dcb"):
             (tools / tool).write_text(
-                f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
+                f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
                 "import fake_host\nsys.exit(fake_host.main())\n"
             )
             (tools / tool).chmod(0o755)
@@ -79,12 +74,8 @@ class Site:
                     }
                 ],
             }
-        common = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "fabric": FABRIC,
-            "host_settings_settle_s": 0,
-        }
+        common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        common |= {"fabric": FABRIC, "host_settings_settle_s": 0}
         self.inventory = folder / "hosts.yml"
         self.variables = {"all": {"hosts": hosts, "vars": common}}
         self.write()
@@ -97,22 +88,18 @@ class Site:
 
     def play(self, *options: str, book: str = "play") -> tuple[str, dict[str, tuple[int, int]]]:
         """Run a play: its output, and changed and failed tasks by host."""
-        environment = {
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-            "HOME": str(self.folder),
-            "ANSIBLE_ROLES_PATH": str(REPOSITORY / "roles"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
-            "HOST_SETTINGS_PATH": str(self.folder / "bin"),
-            "LC_ALL": "C.UTF-8",
-        }
-        done = subprocess.run(
-            ["ansible-playbook", "-i", str(self.inventory), str(self.folder / f"{book}.yml"), *options],
+        environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(self.folder)}
+        environment |= {"ANSIBLE_ROLES_PATH": str(REPOSITORY / "roles"), "ANSIBLE_NOCOLOR": "1"}
+        environment |= {"ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml"}
+        environment |= {"HOST_SETTINGS_PATH": str(self.folder / "bin"), "LC_ALL": "C.UTF-8"}
+        done = ran(
+            "ansible-playbook",
+            "-i",
+            self.inventory,
+            self.folder / f"{book}.yml",
+            *options,
             cwd=self.folder,
             env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=240,
         )
         text = done.stdout + done.stderr

@@ -1,7 +1,5 @@
 """What optical modules say of themselves: read by the node's timer, taken by a job beside its counters."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,21 +9,10 @@ from host_settings.system import Done, System, ToolError
 
 from shakedown.onnode import counters
 from shakedown.onnode import counters as of_node
+from tests.kit.cases import cases
 
 # Made after ethtool's sources: qsfp.c (SFF-8636), cmis.c and sfpdiag.c (SFF-8472).
-QSFP = """\
-\tIdentifier                                : 0x11 (QSFP28)
-\tLaser bias current (Channel 1)            : 6.750 mA
-\tTransmit avg optical power (Channel 1)    : 0.8913 mW / -0.50 dBm
-\tRcvr signal avg optical power(Channel 1)  : 0.0102 mW / -19.91 dBm
-\tLaser bias current high alarm   (Chan 1)  : Off
-\tRx power low alarm (Chan 1)               : On
-\tRx power low warning (Chan 1)             : On
-\tModule temperature                        : 41.70 degrees C / 107.05 degrees F
-\tModule temperature high alarm             : Off
-\tModule voltage                            : 3.2947 V
-\tModule temperature high alarm threshold   : 75.00 degrees C / 167.00 degrees F
-"""
+QSFP = (Path(__file__).parent / "printed/qsfp.txt").read_text()
 HEALTHY = QSFP.replace(": On", ": Off")
 COPPER = "\tIdentifier                                : 0x11 (QSFP28)\n\tPassive Cu cmplnce.        : 0x01\n"
 
@@ -64,22 +51,7 @@ def test_flags_and_values_are_read_and_thresholds_are_no_flags():
 
 
 # What sff-common.c prints of thresholds, and four lanes of which none raises a flag.
-LIMITS = """\
-\tLaser bias current high alarm threshold   : 13.000 mA
-\tLaser bias current low alarm threshold    : 3.000 mA
-\tLaser output power high alarm threshold   : 2.2387 mW / 3.50 dBm
-\tLaser output power low alarm threshold    : 0.1585 mW / -8.00 dBm
-\tModule temperature high alarm threshold   : 75.00 degrees C / 167.00 degrees F
-\tModule temperature low alarm threshold    : -5.00 degrees C / 23.00 degrees F
-\tModule temperature high warning threshold : 70.00 degrees C / 158.00 degrees F
-\tModule temperature low warning threshold  : 0.00 degrees C / 32.00 degrees F
-\tModule voltage high alarm threshold       : 0.0000 V
-\tModule voltage low alarm threshold        : 0.0000 V
-\tLaser rx power high alarm threshold       : 2.2387 mW / 3.50 dBm
-\tLaser rx power low alarm threshold        : 0.0251 mW / -16.00 dBm
-\tLaser rx power high warning threshold     : 1.7783 mW / 2.50 dBm
-\tLaser rx power low warning threshold      : 0.0631 mW / -12.00 dBm
-"""
+LIMITS = (Path(__file__).parent / "printed/limits.txt").read_text()
 
 
 def lanes(third="6.750 mA|0.8913|0.9110"):
@@ -96,16 +68,14 @@ def lanes(third="6.750 mA|0.8913|0.9110"):
 
 
 @pytest.mark.parametrize("flags", [HEALTHY.splitlines()[4:7], []], ids=["flags-off", "no-flags"])
-@pytest.mark.parametrize(
-    ("third", "alarms", "warnings"),
-    [
-        ("6.750 mA|0.8913|0.9110", 0, 0),
-        ("6.750 mA|0.8913|0.0400", 0, 1),
-        ("6.750 mA|0.8913|0.0102", 1, 1),
-        ("6.750 mA|2.5000|0.9110", 1, 0),
-        ("14.100 mA|0.8913|0.9110", 1, 0),
-        ("0.000 mA|0.0000|0.0000", 0, 0),
-    ],
+@cases(
+    "third, alarms, warnings",
+    ("6.750 mA|0.8913|0.9110", 0, 0),
+    ("6.750 mA|0.8913|0.0400", 0, 1),
+    ("6.750 mA|0.8913|0.0102", 1, 1),
+    ("6.750 mA|2.5000|0.9110", 1, 0),
+    ("14.100 mA|0.8913|0.9110", 1, 0),
+    ("0.000 mA|0.0000|0.0000", 0, 0),
     ids=["healthy", "weak", "dark", "bright", "worn-out", "switched-off"],
 )
 def test_one_lane_beyond_the_modules_own_threshold_is_up_without_a_flag(flags, third, alarms, warnings):

@@ -1,7 +1,5 @@
 """What only root may read: what leaves the node, and what a job makes of the answer."""
 
-from __future__ import annotations
-
 import json
 import socket
 import tempfile
@@ -16,6 +14,7 @@ from shakedown.benchmarks.interconnect import job
 from shakedown.onnode import gpus
 from shakedown.onnode.node_reader import ask
 from shakedown.run import service
+from tests.kit.cases import cases
 
 XID = "NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus."
 LOG = f"[1.0] audit: user alice ran secret\n[2.0] {XID}\n[3.0] eth0: link up 10.0.0.1\n"
@@ -109,15 +108,13 @@ def test_a_user_reads_xids_through_the_service(monkeypatch, serve):
     assert (seen["exit_code"], seen["out"]) == (0, f"{XID}\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (None, "No such file"),
-        (b"", "node.sock"),
-        (b"[]", "no JSON object"),
-        (b'{"kernel": [1], "kernel_error": "", "pci": {}}', "no reading of a node"),
-        (b'{"kernel": [], "kernel_error": "Operation not permitted", "pci": {}}', "not permitted"),
-    ],
+@cases(
+    "text, says",
+    (None, "No such file"),
+    (b"", "node.sock"),
+    (b"[]", "no JSON object"),
+    (b'{"kernel": [1], "kernel_error": "", "pci": {}}', "no reading of a node"),
+    (b'{"kernel": [], "kernel_error": "Operation not permitted", "pci": {}}', "not permitted"),
 )
 def test_without_the_service_the_log_is_not_read_and_says_why(monkeypatch, serve, tmp_path, text, says):
     """Catches: a service that is not there, or answers nonsense, taken for a log without errors."""

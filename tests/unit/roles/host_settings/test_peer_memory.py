@@ -1,19 +1,12 @@
 """Peer memory modules on a GPU node: NVIDIA's, Broadcom's beside it, and what amdgpu registers itself."""
 
-from __future__ import annotations
-
 import pytest
 from host_settings.desired import BadDesired
 
-GPUDIRECT = {
-    "schema": 1,
-    "target": "gpudirect",
-    "nics": ["eth2"],
-    "acs_bridges": [],
-    "max_read_request": 4096,
-    "min_payload": 256,
-    "min_bar_mib": 1024,
-}
+from tests.kit.cases import cases
+
+GPUDIRECT = {"schema": 1, "target": "gpudirect", "nics": ["eth2"], "acs_bridges": []}
+GPUDIRECT |= {"max_read_request": 4096, "min_payload": 256, "min_bar_mib": 1024}
 NIC = "/sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/"
 GPU = "/sys/devices/pci0000:16/0000:16:02.0/0000:18:00.0/"
 RELEASE = "232.0.155.5"
@@ -89,9 +82,10 @@ def test_what_was_loaded_before_stays_after_a_rollback(broadcom):
     assert loads(machine) == ["modprobe nvidia_peermem", "modprobe -r nvidia_peermem"]
 
 
-@pytest.mark.parametrize(
-    ("driver", "found"),
-    [("231.0.162.0", RELEASE), (None, RELEASE)],
+@cases(
+    "driver, found",
+    ("231.0.162.0", RELEASE),
+    (None, RELEASE),
     ids=["another release", "the kernel's own bnxt_re"],
 )
 def test_a_module_of_another_release_is_named_and_never_loaded(broadcom, driver, found):
@@ -132,12 +126,10 @@ def test_an_rdma_core_with_peer_memory_of_its_own_needs_no_second(broadcom):
 OPEN_MODULES = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build"
 
 
-@pytest.mark.parametrize(
-    ("symbols", "loaded"),
-    [
-        (INBOX_SYMBOLS, ["modprobe ib_peer_mem", "modprobe nvidia_peermem"]),
-        ("0000000000000000 t bnxt_re_reg_user_mr_dmabuf\t[bnxt_re]", []),
-    ],
+@cases(
+    "symbols, loaded",
+    (INBOX_SYMBOLS, ["modprobe ib_peer_mem", "modprobe nvidia_peermem"]),
+    ("0000000000000000 t bnxt_re_reg_user_mr_dmabuf\t[bnxt_re]", []),
     ids=["bnxt_re without dma-buf", "bnxt_re with dma-buf"],
 )
 def test_dma_buf_counts_only_if_the_nics_driver_has_it_too(broadcom, symbols, loaded):

@@ -1,17 +1,18 @@
 """Preflight of roce_host: contradictions that no schema sees, and the site inventories that must pass."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import ROCE, ROLE
 from host_settings import desired
+
+from tests.kit import site as sites
+from tests.kit.cases import cases
+from tests.kit.run import ran
 
 REPOSITORY = ROLE.parents[1]
 _spec = importlib.util.spec_from_file_location(
@@ -20,24 +21,11 @@ _spec = importlib.util.spec_from_file_location(
 filters = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(filters)
 
-FABRIC = {
-    "system": "site",
-    "link_speed_gbps": 400,
-    "mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096},
-    "roce": {**ROCE, "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}},
-    "rails": [{"name": "rail0", "subnet": "10.0.0.0/24"}, {"name": "rail1", "subnet": "10.0.1.0/24"}],
-}
-NICS = [
-    {
-        "rail": f"rail{i}",
-        "netdev": f"eth{i}",
-        "rdma_device": f"mlx5_{i}",
-        "ipv4": f"10.0.{i}.1/24",
-        "leaf": "leaf0",
-        "leaf_port": f"swp{i}",
-    }
-    for i in range(2)
-]
+_ECN = {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}
+FABRIC = sites.fabric(2, "10.0.{}.0/24", roce={**ROCE, "ecn": _ECN})
+FABRIC.pop("profile")
+_PORTS = [{"leaf": "leaf0", "leaf_port": f"swp{i}"} for i in range(2)]
+NICS = [sites.nic(i, f"eth{i}", f"mlx5_{i}", f"10.0.{i}.1/24", **_PORTS[i]) for i in range(2)]
 
 
 @pytest.mark.parametrize(
@@ -45,15 +33,11 @@ NICS = [
 )
 def test_every_site_of_ours_passes_and_is_understood(site):
     """Catches an inventory that the role would refuse, or whose intent the program cannot read."""
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-inventory"),
-            "-i",
-            REPOSITORY / "inventories" / site,
-            "--list",
-        ],
-        capture_output=True,
-        text=True,
+    done = ran(
+        Path(sys.executable).with_name("ansible-inventory"),
+        "-i",
+        REPOSITORY / "inventories" / site,
+        "--list",
         check=True,
         env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8", "SHAKEDOWN_LAB": "none"},
     )
@@ -72,23 +56,21 @@ def test_every_site_of_ours_passes_and_is_understood(site):
             assert parsed.roce.tos == fabric["roce"]["dscp"] * 4 + 2
 
 
-@pytest.mark.parametrize(
-    ("plant", "words"),
-    [
-        (lambda f: f["mtu_bytes"].update(host=9500), "fabric.mtu_bytes.host 9500 is above the switches'"),
-        (
-            lambda f: f["mtu_bytes"].update(host=4100),
-            "leaves no room for fabric.mtu_bytes.rdma 4096 -- use at least 4192",
-        ),
-        (lambda f: f["roce"]["cnp"].update(dscp=26), "fabric.roce.cnp.dscp is 26 like fabric.roce.dscp"),
-        (lambda f: f["roce"]["cnp"].update(priority=3), "fabric.roce.cnp.priority is 3"),
-        (lambda f: f["roce"]["cnp"].update(traffic_class=3), "fabric.roce.cnp.traffic_class is 3"),
-        (lambda f: f["roce"]["cnp"].update(queue=3), "fabric.roce.cnp.queue is 3"),
-        (lambda f: f["roce"].update(priority=0), "fabric.roce.priority is 0"),
-        (lambda f: f.update(ip_version=6), "fabric.ip_version is 6"),
-        (lambda f: f["rails"].append(f["rails"][0]), "fabric.rails names rail0 2 times"),
-        (lambda f: f["rails"][0].update(subnet="10.0.0.1/24"), "subnet of rail0"),
-    ],
+@cases(
+    "plant, words",
+    (lambda f: f["mtu_bytes"].update(host=9500), "fabric.mtu_bytes.host 9500 is above the switches'"),
+    (
+        lambda f: f["mtu_bytes"].update(host=4100),
+        "leaves no room for fabric.mtu_bytes.rdma 4096 -- use at least 4192",
+    ),
+    (lambda f: f["roce"]["cnp"].update(dscp=26), "fabric.roce.cnp.dscp is 26 like fabric.roce.dscp"),
+    (lambda f: f["roce"]["cnp"].update(priority=3), "fabric.roce.cnp.priority is 3"),
+    (lambda f: f["roce"]["cnp"].update(traffic_class=3), "fabric.roce.cnp.traffic_class is 3"),
+    (lambda f: f["roce"]["cnp"].update(queue=3), "fabric.roce.cnp.queue is 3"),
+    (lambda f: f["roce"].update(priority=0), "fabric.roce.priority is 0"),
+    (lambda f: f.update(ip_version=6), "fabric.ip_version is 6"),
+    (lambda f: f["rails"].append(f["rails"][0]), "fabric.rails names rail0 2 times"),
+    (lambda f: f["rails"][0].update(subnet="10.0.0.1/24"), "subnet of rail0"),
 )
 def test_contradictory_intent_is_refused(plant, words):
     """Each entry is an intent that would be set on every host before anybody noticed."""
@@ -98,19 +80,17 @@ def test_contradictory_intent_is_refused(plant, words):
     assert any(words in sentence for sentence in filters.problems([], fabric))
 
 
-@pytest.mark.parametrize(
-    ("plant", "words"),
-    [
-        (lambda n: n[0].update(rail="rail7"), "rail rail7 is none of fabric.rails (rail0, rail1)"),
-        (lambda n: n[0].update(rail="rail1"), "2 NICs are on rail rail1"),
-        (lambda n: n.pop(), "no NIC on rail1"),
-        (lambda n: n[0].update(ipv4="10.0.1.9/24"), "eth0 has 10.0.1.9/24, but rail rail0 is 10.0.0.0/24"),
-        (lambda n: n[0].update(ipv4="nonsense"), "ipv4 of eth0"),
-        (lambda n: n[0].update(netdev="eth1"), "netdev eth1 is there 2 times"),
-        (lambda n: n[0].update(rdma_device="mlx5_1"), "rdma_device mlx5_1 is there 2 times"),
-        (lambda n: n[0].update(leaf_port="swp1"), "eth0 shares leaf0 port swp1"),
-        (lambda n: n[0].update(ipv4="10.0.0.250/24"), "eth0 has the address of ansible_host"),
-    ],
+@cases(
+    "plant, words",
+    (lambda n: n[0].update(rail="rail7"), "rail rail7 is none of fabric.rails (rail0, rail1)"),
+    (lambda n: n[0].update(rail="rail1"), "2 NICs are on rail rail1"),
+    (lambda n: n.pop(), "no NIC on rail1"),
+    (lambda n: n[0].update(ipv4="10.0.1.9/24"), "eth0 has 10.0.1.9/24, but rail rail0 is 10.0.0.0/24"),
+    (lambda n: n[0].update(ipv4="nonsense"), "ipv4 of eth0"),
+    (lambda n: n[0].update(netdev="eth1"), "netdev eth1 is there 2 times"),
+    (lambda n: n[0].update(rdma_device="mlx5_1"), "rdma_device mlx5_1 is there 2 times"),
+    (lambda n: n[0].update(leaf_port="swp1"), "eth0 shares leaf0 port swp1"),
+    (lambda n: n[0].update(ipv4="10.0.0.250/24"), "eth0 has the address of ansible_host"),
 )
 def test_contradictory_nics_are_refused(plant, words):
     """Each entry is a host that would be cabled or addressed otherwise than the inventory says."""

@@ -1,11 +1,8 @@
 """What a node signs with its host key: its own lines about digests, a chain for each user and order."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -17,8 +14,9 @@ from host_settings.system import System
 
 from shakedown.evidence.signatures import key_of
 from shakedown.run import service, signing
+from tests.kit.key import NEEDS_SSH_KEYGEN, make_key
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+pytestmark = NEEDS_SSH_KEYGEN
 ORDER, OUTPUTS = "a" * 64, "b" * 64
 UNITS = Path(__file__).parents[4] / "roles/host_settings/files/systemd"
 
@@ -27,9 +25,7 @@ UNITS = Path(__file__).parents[4] / "roles/host_settings/files/systemd"
 def node(tmp_path) -> System:
     """Return a node with a host key."""
     (tmp_path / "etc/ssh").mkdir(parents=True)
-    key = tmp_path / "etc/ssh/ssh_host_ed25519_key"
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
-    subprocess.run(command, check=True, timeout=60)
+    make_key(tmp_path / "etc/ssh", "ssh_host_ed25519_key")
     (tmp_path / "etc/machine-id").write_text("0123456789abcdef\n")
     return System(str(tmp_path))
 

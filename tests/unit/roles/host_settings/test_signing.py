@@ -1,11 +1,8 @@
 """A host without a fabric's settings has the one service that signs, and nothing else."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +13,8 @@ from conftest import ROLE
 from host_settings import system, targets
 from host_settings.model import NotApplicable, Run
 from jinja2 import Environment
+
+from tests.kit.run import ran
 
 REPOSITORY = ROLE.parents[1]
 UNIT = "host-settings-sign.socket"
@@ -65,11 +64,9 @@ def test_the_role_writes_nothing_in_check_mode_and_takes_its_files_back(tmp_path
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"head": facts}}}))
 
     def run(step: str, *options: str) -> str:
-        done = subprocess.run(
-            [
-                *("ansible-playbook", "-i", tmp_path / "hosts.yml", tmp_path / "play.yml"),
-                *("-e", json.dumps({"host_settings_signing_step": step}), *options),
-            ],
+        done = ran(
+            *("ansible-playbook", "-i", tmp_path / "hosts.yml", tmp_path / "play.yml"),
+            *("-e", json.dumps({"host_settings_signing_step": step}), *options),
             cwd=tmp_path,
             env={
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -78,9 +75,6 @@ def test_the_role_writes_nothing_in_check_mode_and_takes_its_files_back(tmp_path
                 "ANSIBLE_NOCOLOR": "1",
                 "LC_ALL": "C.UTF-8",
             },
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -109,12 +103,8 @@ def test_where_no_systemd_runs_nothing_is_set(tmp_path):
 
 
 # Whether a host gets the service by itself; a node with a fabric has it with its settings.
-HOSTS = {
-    ("compute", "fabric"): False,
-    ("compute", "none"): True,
-    ("submit", "fabric"): True,
-    ("submit", "none"): True,
-}
+HOSTS = {("compute", "fabric"): False, ("compute", "none"): True, ("submit", "fabric"): True}
+HOSTS |= {("submit", "none"): True}
 
 
 def test_the_playbooks_install_it_and_take_it_back():

@@ -1,0 +1,290 @@
+"""Inventories as sites write them: values are templates, and planning must see what Ansible's tasks see."""
+
+import re
+import shutil
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shakedown.benchmarks.planning import read_site, site_of
+from shakedown.commands.cli import main
+from shakedown.intent.places import refuse_impossible_date, span
+from shakedown.intent.variables import check_names
+from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
+from tests.kit.site import WHERE, document, hosts, lab_fabric
+
+HOSTS = """\
+compute:
+  hosts:
+    n[1:2]:
+  vars:
+    number: "{{ inventory_hostname | regex_search('[0-9]+') }}"
+    ansible_host: 10.20.0.{{ number }}
+    mgmt_ip: "{{ ansible_host }}"
+    gpus: "{{ [{'index': 0}] * gpus_per_node }}"
+    gpus_per_node: 0
+    never_read: "{{ lookup('ansible.builtin.pipe', 'touch ' ~ inventory_dir ~ '/ran') }}"
+    fabric_nics:
+      - {rail: rail0, netdev: fab0, rdma_device: rxe0, ipv4: "10.10.0.{{ number }}/24", leaf: leaf0, leaf_port: "swp{{ number }}"}
+switches:
+  hosts:
+    leaf0:
+"""  # noqa: E501
+CABLES = """\
+roce_switch_nos: "{{ 'li' ~ 'nux' }}"
+leaf_ports: >-
+  {%- set ports = [] -%}
+  {%- for host in groups['compute'] -%}
+  {%- for nic in hostvars[host].fabric_nics if nic.leaf == inventory_hostname -%}
+  {%- set _ = ports.append({'port': nic.leaf_port, 'host': host, 'netdev': nic.netdev, 'rail': nic.rail}) -%}
+  {%- endfor -%}
+  {%- endfor -%}
+  {{ ports }}
+"""
+FABRIC = lab_fabric(
+    1, link_speed_gbps="{{ 20 + 5 }}", mtu_bytes={"link": 9000, "host": "{{ fabric_mtu }}", "rdma": 4096}
+)
+
+
+@pytest.fixture
+def inventory(tmp_path):
+    """Write an inventory; `more` goes over the variables of all hosts."""
+
+    def write(**more: object):
+        (tmp_path / "group_vars").mkdir()
+        (tmp_path / "hosts.yml").write_text(HOSTS)
+        (tmp_path / "group_vars" / "switches.yml").write_text(CABLES)
+        common = {"fabric": FABRIC, "fabric_mtu": 9000, "acceptance": {"scope": {"gpu": "{{ 'A' ~ 100 }}"}}}
+        (tmp_path / "group_vars" / "all.yml").write_text(yaml.safe_dump({**common, **more}))
+        return tmp_path
+
+    return write
+
+
+def test_templates_are_read_as_ansible_reads_them(inventory):
+    """Catches: text in braces taken for a value, another host's variables, and lookups that nobody needs."""
+    folder = inventory()
+    site = read_site(folder)
+    assert site.network().link_speed_gbps == 25 and site.network().mtu_bytes.host == 9000
+    assert site.addresses == {"n1": "10.20.0.1", "n2": "10.20.0.2"}
+    assert [site.nics[node][0].ipv4 for node in ("n1", "n2")] == ["10.10.0.1", "10.10.0.2"]
+    assert site.switches[0].nos == "linux"
+    assert site.switches[0].ports == (("swp1", "n1", "fab0", "rail0"), ("swp2", "n2", "fab0", "rail0"))
+    assert site.acceptance.scope == {"gpu": "A100"}
+    assert not (folder / "ran").exists()
+
+
+@cases(
+    "more, says",
+    ({"fabric_mtu": "{{ ansible_mtu }}"}, r"fabric of n1 has no value: .*ansible_mtu.* is undefined"),
+    ({"acceptance": "{{ 5 // 0 }}"}, "acceptance of n1 has no value: .*zero"),
+    ({"acceptance": {"scope": {"gpu": "{% raw %}{{ x }}{% endraw %}"}}}, "acceptance of n1 .*leaves as"),
+)
+def test_a_value_that_cannot_be_had_is_named(inventory, more, says):
+    """Catches: a traceback, or a plan from half a template."""
+    with pytest.raises(BadInput, match=says) as refused:
+        read_site(inventory(**more))
+    assert "\n" not in str(refused.value)
+
+
+def test_an_inventory_that_ansible_refuses_is_named(inventory):
+    """Catches: a traceback, or the last line of Ansible's drawing of the place instead of what is wrong."""
+    folder = inventory()
+    (folder / "group_vars" / "switches.yml").write_text("---\nroce_switch_nos: [\n")
+    with pytest.raises(BadInput, match=r"switches\.yml:3: is no YAML: expected") as refused:
+        read_site(folder)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_waivers_last_day_is_written_as_the_page_has_it(inventory):
+    """Catches: a day without quotes, as YAML and the how-to have it, refused in Ansible's words."""
+    folder = inventory()
+    page = (Path(__file__).parents[3] / "docs/how-to/part-of-a-site.md").read_text()
+    block = next(b for b in page.split("```") if "expires: " in b)
+    assert re.search(r"expires: \d{4}-\d\d-\d\d", block)
+    (folder / "group_vars/compute.yml").write_text(block.removeprefix("yaml"))
+    assert str(read_site(folder).waivers[0].expires) == "2026-03-01"
+
+
+# What a person reads of a bad inventory: whose it is, file, line, key and the nearest right one.
+
+INVENTORIES = Path(__file__).parents[3] / "inventories"
+
+
+@pytest.fixture
+def spoilt(tmp_path):
+    """Return a copy of an inventory with one text replaced in one file, and what refuses it."""
+
+    def refusal(name: str, file: str, old: str, new: str, count: int = 0) -> str:
+        folder = tmp_path / name
+        shutil.copytree(INVENTORIES / name, folder)
+        text = (folder / file).read_text()
+        assert re.search(old, text, flags=re.MULTILINE)
+        (folder / file).write_text(re.sub(old, new, text, count=count, flags=re.MULTILINE))
+        with pytest.raises(BadInput) as refused:
+            read_site(folder)
+        return str(refused.value).removeprefix(f"{folder}/")
+
+    return refusal
+
+
+FABRIC_YML, ACCEPTANCE = "group_vars/all/fabric.yml", "group_vars/all/acceptance.yml"
+
+
+@cases(
+    "file, old, new, says",
+    (FABRIC_YML, r"^(    )dscp:", r"\1dcsp:", r"fabric.yml:10: fabric.roce: unknown key 'dcsp' -- use dscp$"),
+    (FABRIC_YML, r"(cnp:.*priority:) 6", r"\1 3", r"fabric.yml:15: fabric.roce.cnp.priority is 3 like"),
+    (FABRIC_YML, r"^(    )queue: 3\n", "", r"fabric.yml:\d+: fabric.roce.queue is missing -- add it"),
+    (ACCEPTANCE, r"dtype: half", r"dtyp: half", r"acceptance.yml:15: .*unknown key 'dtyp' -- use dtype"),
+    (
+        ACCEPTANCE,
+        r"\A",
+        "slurm_mange: true\n",
+        r"acceptance.yml:1: variable 'slurm_mange' .* write manage: \{slurm: \.\.\.\}",
+    ),
+)
+def test_a_bad_key_is_named_with_its_line_and_the_nearest_right_one(spoilt, file, old, new, says):
+    """Catches `dcsp` reported as "dscp required", a default in force behind a misspelt name, and no line."""
+    assert re.search(says, spoilt("pt_r7615_bcm57508", file, old, new, count=1)), says
+
+
+def test_what_all_hosts_have_wrong_is_said_once_with_their_names(spoilt):
+    """Catches one fault printed for each of eight hosts, or without saying which host it is of."""
+    said = spoilt("tolly_xe9680_z9664f", "hosts.yml", r"ipv4: (\S+), leaf: leaf1", r"ipvv4: \1, leaf: leaf1")
+    assert "hosts.yml:" in said
+    assert said.count("has no ipv4") == 1
+    assert "xe9680-1..xe9680-8: fabric_nics: " in said and "rename ipvv4 to ipv4" in said
+
+
+def test_a_fault_of_one_host_names_its_line(spoilt):
+    """Catches the first host's line given for another's fault."""
+    old = r"(  xe9680-3:(?:.*\n)*?.*)rail: rail1,"
+    said = spoilt("tolly_xe9680_z9664f", "hosts.yml", old, r"\1rail: rail7,", count=1)
+    line = int(re.match(r"hosts.yml:(\d+): xe9680-3: ", said)[1])
+    text = (INVENTORIES / "tolly_xe9680_z9664f/hosts.yml").read_text().splitlines()
+    assert line > next(number for number, one in enumerate(text, 1) if "xe9680-3:" in one)
+
+
+def test_the_table_of_a_plan_says_whose_its_cells_are(capsys, monkeypatch):
+    """Catches a row printed once for each of eight nodes, with nothing that tells them apart."""
+    monkeypatch.setattr(sys, "argv", ["shakedown", "plan", str(INVENTORIES / "primergy_cdi")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code in (None, 0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("node  ")]
+    assert sum("pcie_path" in line and "gpu=0 what=speed" in line for line in lines) == 1
+    assert re.search(r"gpu=4 what=speed on cdi-h100nvl-path3,\s", "\n".join(lines))
+
+
+def test_a_site_keeps_variables_of_its_own(tmp_path):
+    """Catches a site's own variable refused: another word, one in a template, Ansible's, a private one."""
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "hosts.yml").write_text("all: {vars: {ntp: '{{ slurm_manager }}'}}\n")
+    (tmp_path / "group_vars/all.yml").write_text(
+        "site_rack: 4\nslurm_manager: x\nansible_hosts: y\n_slurm_mange: z\nslurm_nodes: []\n"
+    )
+    check_names(tmp_path)
+    (tmp_path / "hosts.yml").write_text("all: {}\n")
+    with pytest.raises(BadInput, match=r"all.yml:2: variable 'slurm_manager' is not known -- write manage"):
+        check_names(tmp_path)
+
+
+def test_encrypted_and_tagged_files_are_left_to_ansible(tmp_path):
+    """Catches a vault, an anchor or a tag of Ansible's that ends the search for names."""
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "hosts.yml").write_text("all: {}\n")
+    (tmp_path / "group_vars/vault.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6236\n")
+    (tmp_path / "group_vars/all.yml").write_text("a: &x {b: 1}\nc: *x\nd: !vault |\n  6236\nslurm_mange: 1\n")
+    with pytest.raises(BadInput, match=r"all.yml:5: variable 'slurm_mange'"):
+        check_names(tmp_path)
+
+
+@cases(
+    "names, text",
+    (["n1"], "n1"),
+    (["n1", "n2"], "n1, n2"),
+    (["n8", "n9", "n10"], "n8..n10"),
+    (["n1", "n3", "login"], "n1, n3, login"),
+)
+def test_names_are_drawn_together_only_where_they_run_on(names, text):
+    """Catches a span that holds a host which has no fault."""
+    assert span(names) == text
+
+
+# What a site says of whose it is, and other words that a plan passed without a look.
+
+
+def refusal(**variables: Any) -> str:
+    """Return what is said of a site with these variables."""
+    inventory = document()
+    for host in hosts(inventory):
+        host.update(variables)
+    with pytest.raises(BadInput) as refused:
+        site_of(inventory, WHERE)
+    return str(refused.value)
+
+
+@cases(
+    "variables, says",
+    ({"manage": True}, "manage True: must be keys with values (KEY: VALUE)"),
+    ({"manage": {"slurms": True}}, "manage: unknown key 'slurms' -- use slurm"),
+    ({"manage": {"slurm": "no"}}, "manage.slurm 'no': must be true or false"),
+    ({"shared_stage_path": "stage"}, "shared_stage_path 'stage': must be an absolute path of letters, "),
+    ({"shared_stage_path": "/scratch/a b"}, "shared_stage_path '/scratch/a b': must be an absolute path"),
+    ({"slurm": {"partition": "a b"}}, "slurm.partition 'a b': must be one name as Slurm has it"),
+    (
+        {"software": {"perftest": {"from": {"module": "ompi"}}}},
+        "'ompi': must be NAME/VERSION, such as openmpi/4.1.6",
+    ),
+    (
+        {"software": {"perftest": {"from": {"spack": "openmpi @4"}}}},
+        "must be the spec of an installed Spack package, without blanks or quotes, such as openmpi@4",
+    ),
+    ({"waivers": {"name": "x"}}, "waivers: must be a list"),
+    ({"slurm": {"partition": ["a", "b"]}}, "slurm.partition: must be one text"),
+    (
+        {"software": {"perftest": {"from": {"module": []}}}},
+        "software.perftest.from.module: must not be empty",
+    ),
+    ({"software": {"perftest": {"from": "packages"}}}, "software.perftest.from 'packages': "),
+)
+def test_words_that_mean_something_else_are_refused(variables, says):
+    """Catches: a slip that leaves the default in force, is found by a role halfway, or is told in Python."""
+    said = refusal(**variables)
+    assert says in said, said
+    assert "tuple" not in said and "function-" not in said and "literal[" not in said
+
+
+def test_what_the_playbooks_take_is_taken():
+    """Catches: a block of the shipped sites that is refused."""
+    inventory = document()
+    for host in hosts(inventory):
+        host.update({"manage": {"slurm": True, "hosts": False}, "shared_stage_path": "/shared/shakedown"})
+    assert site_of(inventory, WHERE).nics
+
+
+@cases(
+    "text, line",
+    ("waivers:\n  - {name: a, expires: 2026-02-30}\n", 2),
+    ("waivers:\n  - name: a\n    expires: 2026-13-01  # 2026-99-99\n", 3),
+    ('a: "2026-02-30"\nb: x-2026-02-30\nc: 2026-02-28\n', None),
+)
+def test_a_day_that_there_is_not_is_named_with_its_line(tmp_path, text, line):
+    """Catches: a waiver until 30 February, refused without saying where it stands."""
+    file = tmp_path / "group_vars/all/waivers.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    if line is None:
+        refuse_impossible_date(tmp_path)
+        assert date(2026, 2, 28)
+        return
+    with pytest.raises(BadInput) as refused:
+        refuse_impossible_date(tmp_path)
+    assert str(refused.value).startswith(f"{file}:{line}: 2026-")
+    assert "is no day" in str(refused.value)

@@ -1,0 +1,123 @@
+"""Every key that people write and that has a pattern is refused in words, with an example that is right."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+import shakedown
+from shakedown.records import base
+from shakedown.records.errors import BadInput
+from shakedown.records.plan import Waiver
+from shakedown.records.reading import read_evidence
+from shakedown.records.refusals import refusal
+from shakedown.records.wording import clipped
+from tests.kit.cases import cases
+
+ROOM = Path(shakedown.__file__).parent
+# Documents of people; what our own programs write is refused as a whole.
+WRITTEN = [
+    *(ROOM / "intent").rglob("*.py"),
+    *(path for path in (ROOM / "benchmarks").rglob("*.py") if "from pydantic import" in path.read_text()),
+    *(ROOM / name for name in ("collect/server_watts.py", "daytwo/nightly/playbook.py", "records/plan.py")),
+    ROOM / "records/base.py",
+]
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOM)))
+def test_no_pattern_without_words(path):
+    """Catches: a new key whose bad value is told as `String should match pattern '^...$'`."""
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if getattr(node, "name", "") != "shape"]  # where it is used
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    raw = [
+        call.lineno
+        for call in calls
+        if getattr(call.func, "id", getattr(call.func, "attr", "")) in ("Field", "StringConstraints")
+        and any(keyword.arg == "pattern" for keyword in call.keywords)
+    ]
+    assert not raw, f"{path}:{raw}: use records.shapes.shape"
+
+
+def test_every_example_is_right_and_no_words_hide_others():
+    """Catches: an example that is refused itself, and one pattern with two descriptions."""
+    for path in WRITTEN:
+        importlib.import_module(".".join(("shakedown", *path.relative_to(ROOM).with_suffix("").parts)))
+    known = list(base.known())
+    assert len(known) > 15
+    assert sum("benchmarks" in path.parts for path in WRITTEN) > 12
+    for pattern, must_be, example in known:
+        assert re.search(pattern, example), (pattern, example)
+        TypeAdapter(Annotated[str, base.shape(pattern, must_be, example)]).validate_python(example)
+    with pytest.raises(ValueError, match="two descriptions"):
+        base.shape(known[0][0], "another", "x")
+
+
+def test_a_waiver_of_a_wide_pattern_is_told_what_is_right():
+    """Catches: a regular expression shown to who signs a waiver."""
+    row = {"name": "a", "cells": "*", "reason": "why not", "owner": "A. Owner", "expires": "2030-01-01"}
+    with pytest.raises(ValidationError) as found:
+        Waiver.model_validate(row)
+    said = str(refusal(found.value, Waiver))
+    assert "cells: must be STAGE/TEST/METRIC/REST" in said
+    assert "such as fabric/ib_write_bw/bandwidth/*n7*/rail2/* (got '*')" in said
+
+
+# How a long reason is cut.
+
+REFUSED = (
+    "exit status 1: Couldn't connect to 10.10.1.2:18603 / Unable to open file descriptor for socket "
+    "connection / Unable to init the socket connection"
+)
+
+
+@cases(
+    "most, left",
+    (40, "exit status 1: Couldn't connect to..."),
+    (80, "exit status 1: Couldn't connect to 10.10.1.2:18603..."),
+    (120, REFUSED.rpartition(" / ")[0] + "..."),
+    (200, REFUSED),
+)
+def test_a_cut_reason_keeps_what_the_tool_said(most, left):
+    """Catches: a headline of `exit status 1...` where the tool named the address that did not answer."""
+    assert clipped(REFUSED, most) == left
+    assert len(left) <= most
+
+
+def test_a_text_without_a_stop_is_cut_all_the_same():
+    """Catches: a name of a thousand characters that fills the line."""
+    assert clipped("x" * 1000, 20) == "x" * 17 + "..."
+
+
+# Evidence that is JSON, or lines of it, says each thing once, whatever lies before it.
+
+TWICE = '{"wrong": 3, "wrong": 0}'
+
+
+@cases(
+    "name, text, line",
+    ("a.json", TWICE, ""),
+    ("a.json", " " * 300 + TWICE, ""),
+    ("a.json", "\ufeff" + TWICE, ""),
+    ("a.json", '{"rows": [\n' + TWICE + "]}\n", ""),
+    ("torch.jsonl", "a warning of a library\n" + TWICE + "\n", ":2"),
+    ("torch.jsonl", "\n\n" + TWICE, ":3"),
+    ("torch.jsonl", '{"a": 1}\n{"b": 1}\n  ' + TWICE + "\n", ":3"),
+    ("all.txt", "# header\n[1,0]\n" + TWICE + "\r\n", ":3"),
+)
+def test_a_key_that_is_there_twice_is_refused_wherever_it_stands(tmp_path, name, text, line):
+    """Catches: the last of two values taken, where a warning, spaces or a byte order mark lie before it."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(BadInput, match=f"{name}{line}: duplicate key 'wrong'"):
+        read_evidence(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[0] NCCL INFO\n", '{"a": 1}\n{"a": 2}\n', "[1,0] # nThread 1\n"])
+def test_what_is_no_json_is_for_its_own_reader(tmp_path, text):
+    """Catches: text refused that only begins as JSON does."""
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    assert read_evidence(tmp_path / "a.txt") == text.encode()
