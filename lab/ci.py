@@ -84,11 +84,14 @@ class _Started:
             return
         self.was_ended = True
         self._signal(signal.SIGINT)
-        deadline = time.monotonic() + _PATIENCE_S
+        asked = time.monotonic()
         # Looked at and not reaped: until then the number is its group's and nobody else's.
         how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        while os.waitid(os.P_PID, self.process.pid, how) is None and time.monotonic() < deadline:
+        while os.waitid(os.P_PID, self.process.pid, how) is None and time.monotonic() < asked + _PATIENCE_S:
             time.sleep(_POLL_S)
+            # What was started in a background ignores Ctrl-C, and so does all that it starts.
+            if time.monotonic() > asked + _PATIENCE_S / 3:
+                self._signal(signal.SIGTERM)
         self._signal(signal.SIGKILL)
         self.process.wait()
         self.ended()

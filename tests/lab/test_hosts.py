@@ -1,6 +1,5 @@
 """Hosts: what the roles set is on the wire, survives a reboot, is missed when gone, and can be taken back."""
 
-import json
 import re
 import time
 
@@ -161,14 +160,6 @@ def test_both_ends_of_a_cable_are_held_against_each_other(misconfigured):
     shut = f"{where}n2/rail1/-/what=cabling"
     assert "leaf0/swp4 heard no LLDP neighbour" in reasons[shut], reasons.get(shut)
     assert not [cell for cell in ends if cell.endswith("what=cabling")]
-
-
-def test_the_switch_is_as_before_once_its_faults_are_cleared(misconfigured, site):
-    """Catches: a fault that `lab fault clear` leaves behind, and with it the next one's verdict spoiled."""
-    assert site.lab.fault_clear()
-    applied = shell(site, "leaf0", "/usr/local/sbin/roce-leaf apply --saved")
-    assert json.loads(applied)["changed"] is False, applied
-    assert shell(site, "leaf0", "ip -br link show dev swp4").split()[1] == "UP"
 
 
 def test_rollback_restores_the_hosts(fresh):

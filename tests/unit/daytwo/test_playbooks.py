@@ -45,7 +45,7 @@ def day(tmp_path):
     programs, flag, calls = tmp_path / "bin", tmp_path / "upgraded", tmp_path / "calls"
     programs.mkdir()
     acceptance = programs / "ansible-playbook"
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[3])
     script(acceptance, ACCEPTANCE.format(python=sys.executable, here=here, flag=str(flag), calls=str(calls)))
     (programs / "shakedown").symlink_to(Path(sys.executable).with_name("shakedown"))
     inventory = tmp_path / "hosts.yml"

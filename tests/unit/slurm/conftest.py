@@ -1,35 +1,25 @@
-"""Tests with a submit host take turns: a run that one of them starts is another site's run to the next.
-
-All submit hosts are this machine and measure n1 and n2, so `shakedown.slurm.under_way` would rightly refuse.
-"""
-
-import fcntl
-import tempfile
-from pathlib import Path
+"""Tests with a submit host take turns (submit_host.py), and begin before all others."""
 
 import pytest
-from submit_host import SubmitHost
-
-_TURN = Path(tempfile.gettempdir()) / "shakedown-tests-submit-host.lock"
-
-
-def _has_submit_host(module: object) -> bool:
-    return getattr(module, "SubmitHost", None) is SubmitHost
+from submit_host import SubmitHost, end_turn
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give those tests the time of another one's turn."""
-    for item in items:
-        if _has_submit_host(getattr(item, "module", None)) and not item.get_closest_marker("timeout"):
+    """Give those tests the time of another one's turn, and let one worker begin with them.
+
+    Workers share what is left at the end: all would wait for these tests' turns then, and have nothing else.
+    """
+    ours = [
+        item for item in items if getattr(getattr(item, "module", None), "SubmitHost", None) is SubmitHost
+    ]
+    for item in ours:
+        if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
+    items[:] = ours + [item for item in items if item not in set(ours)]
 
 
 @pytest.fixture(autouse=True)
-def turn(request):
-    """Wait until no other worker has a submit host."""
-    if not _has_submit_host(request.module):
-        yield
-        return
-    with _TURN.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+def turn():
+    """End the turn of a test that had a submit host."""
+    yield
+    end_turn()

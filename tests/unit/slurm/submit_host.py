@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import IO
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
@@ -56,6 +58,26 @@ for number, job in enumerate(j for j in jobs["jobs"] if j["stage"] == stage):
 """
 
 
+# All submit hosts are this machine and measure n1 and n2: a run that one of them starts is another site's run
+# to the next, which `shakedown.slurm.under_way` rightly refuses. So there is one at a time, of all workers.
+_TURN = Path(tempfile.gettempdir()) / "shakedown-tests-submit-host.lock"
+_held: list[IO[str]] = []
+
+
+def take_turn() -> None:
+    """Wait until no other worker has a submit host."""
+    if not _held:
+        held = _TURN.open("w")
+        fcntl.flock(held, fcntl.LOCK_EX)
+        _held.append(held)
+
+
+def end_turn() -> None:
+    """Let another worker have one."""
+    while _held:
+        _held.pop().close()
+
+
 @functools.cache
 def planned(run: str) -> dict[str, bytes]:
     """What the command writes for a run of the lab, made once in a process."""
@@ -71,6 +93,7 @@ class SubmitHost:
     """The folder: `home` is the stage's, `runs` the controller's."""
 
     def __init__(self, folder: Path) -> None:
+        take_turn()
         self.folder, self.home, self.runs = folder, folder / "home", folder / "runs"
         self.bin = folder / "bin"
         for made in (self.home / "venv/bin", self.home / "runs", self.runs, self.bin):
