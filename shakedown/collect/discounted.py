@@ -84,7 +84,7 @@ def without_copies(
 
 
 def _copied(raw: str | None, other: str) -> RunProblem:
-    message = f"{raw} is to the byte {other}: nobody can tell which of them was measured"
+    message = f"{raw} is to the byte {other}: which of them was measured is unknown"
     return RunProblem(kind="parse", message=message[:2000])
 
 
@@ -129,7 +129,7 @@ def _held(one: Told, short: Mapping[End, tuple[bool, str]]) -> Told:
     if against:
         message = against[0]
     elif ends and len(silent) == len(ends) and silent[0]:
-        message = f"no counter bears out what this output says: {silent[0]}"
+        message = f"no counter confirms what this output says: {silent[0]}"
     else:
         return one
     problem = RunProblem(kind="other", message=message[:2000])

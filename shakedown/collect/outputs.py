@@ -127,7 +127,7 @@ def _bad_end(output: OutputRecord, values: Iterable[Value]) -> RunProblem | None
     """
     if output.exit_code == 0 or any(r.metric == "wrong" and r.value for r in (Read(*v) for v in values)):
         return None
-    ended = "never ended by itself" if output.exit_code is None else f"ended with status {output.exit_code}"
+    ended = "did not end on its own" if output.exit_code is None else f"ended with status {output.exit_code}"
     return RunProblem(kind="other", message=f"the program that wrote {output.file} {ended}")
 
 
@@ -288,7 +288,7 @@ def _claim(output: OutputRecord) -> tuple[object, ...]:
 
 
 def _contested(file: str, claims: int) -> RunProblem:
-    message = f"{file} is named by the records of {claims} cells or attempts: nobody can tell whose it is"
+    message = f"{file} is named by the records of {claims} cells or attempts: whose it is, is unknown"
     return RunProblem(kind="parse", message=message)
 
 

@@ -200,7 +200,7 @@ def _link(reference: object) -> str:
 def _watts(number: object) -> float:
     """Return a power that a server can draw."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= MOST_WATTS:
-        raise NoReading(f"the BMC's power is none between 0 and {MOST_WATTS} W")
+        raise NoReading(f"the BMC's power is not between 0 and {MOST_WATTS} W")
     return float(number)
 
 

@@ -78,7 +78,7 @@ def _flaw(machine: OrderedNode, answer: SigningAnswer) -> str:
     if machine.machine is not None and link.link.machine != machine.machine:
         return "it is another machine than that of the order"
     found = next(signature_findings([("host", machine, link)]), None)
-    return "" if found is None else "its SSH host key is none of those of the order"
+    return "" if found is None else "its SSH host key is not in the order"
 
 
 def _some(hosts: list[str]) -> str:

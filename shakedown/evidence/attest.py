@@ -83,7 +83,9 @@ def main(argv: list[str], path: str = SOCKET) -> int:
     _write(folder / LINK.format(node=node), json.dumps({"schema": 1, **signed}, indent=1) + "\n")
     forget(folder)
     if changed := document.get("changed"):
-        print(f"{node}: not signed, for it is not what {node} wrote: {', '.join(changed)}", file=sys.stderr)
+        print(
+            f"{node}: not signed, because it is not what {node} wrote: {', '.join(changed)}", file=sys.stderr
+        )
     return 1 if changed else 0
 
 

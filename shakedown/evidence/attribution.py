@@ -82,7 +82,7 @@ def jobs_findings(
             entry = _Entry.model_validate_json(raw)
             line = ChainLine.model_validate_json(entry.line)
         except ValidationError:
-            yield SealFinding(PLACE, f"line {number} is none of the chain")
+            yield SealFinding(PLACE, f"line {number} does not belong to the chain")
             return
         if line.number != number or line.before != before:
             yield SealFinding(PLACE, f"chain broken: line {number} does not follow the one before")
@@ -391,7 +391,7 @@ def _journals(job: Path, files: list[str], order: Order) -> Iterator[SealFinding
                 continue  # costs its cells
             why = ""
             if not isinstance(record, dict) or record.get("nonce") != order.nonce:
-                why = "does not bear the order's nonce: it was made for another run, or none"
+                why = "does not carry the order's nonce: it was not made for this run"
             elif not is_of_nodes(str(record.get("file"))):
                 why = "names a file that no node signs as its output"
             if why:

@@ -81,7 +81,7 @@ def refuse_twins(nodes: dict[str, OrderedNode]) -> None:
         for key in node.host_keys:
             if (other := whose.setdefault(key, name)) != name:
                 raise BadInput(
-                    f"{other} and {name} have the same SSH host key: nobody can tell whose outputs they sign",
+                    f"{other} and {name} have the same SSH host key: whose outputs they sign is unknown",
                     fix="make each a key of its own (ssh-keygen -A, after removing the copied ones)",
                 )
 

@@ -55,7 +55,7 @@ _METRICS = {
     "wrong_memory": "memory that perftest used",
 }
 _COUNTERS = {
-    "alarms": "alarms that a cable's module raises of itself",
+    "alarms": "alarms raised by the cable's own module",
     "cnp_queue_drops": "congestion notifications dropped from their queue",
     "drops": "dropped packets",
     "duplicate_request": "duplicate requests",
@@ -83,7 +83,7 @@ _COUNTERS = {
     "tx_drops": "packets dropped at egress",
     "tx_errors": "transmit errors",
     "tx_utilisation_ppm": "millionths of the link's rate sent",
-    "warnings": "warnings that a cable's module raises of itself",
+    "warnings": "warnings raised by the cable's own module",
     "link_flaps": "changes of the link",
     "fec_uncorrectable": "frames that FEC could not mend",
     "watchdog_events": "PFC watchdog events",

@@ -81,7 +81,7 @@ class OutputRecord(Record):
     direction: Name | None = None
     params: Params = Field(default_factory=dict)
     attempt: int = Field(default=1, ge=1)
-    exit_code: int | None  # None: never ended by itself
+    exit_code: int | None  # None: did not end on its own
     started: str  # RFC 3339, UTC
     duration_s: Seconds
     problem: RunProblem | None = None

@@ -144,9 +144,7 @@ def read_counters(path: Path) -> NodeCounters:
     names = [entry.device for entry in found.devices]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadInput(
-            f"has {twice} twice",
-            fix="run the job again: nobody can tell which of the two was counted",
-            file=path,
+            f"has {twice} twice", fix="run the job again: which of the two was counted is unknown", file=path
         )
     return NodeCounters(
         {entry.device: entry.counters for entry in found.devices},

@@ -52,7 +52,7 @@ def wrong_neighbours(output: Output[ReadBackSettings], report: TargetReport) -> 
     asked = _asked(output, report.target)
     silent = _beside(output, report, [a for a in asked if a not in known and a in owners])
     if silent and not known:
-        return None, f"the kernel's table of neighbours names none of {rail}: {silent[0]} is one"
+        return None, f"the kernel's neighbour table lists none of {rail}: {silent[0]} is one"
     wrong = [
         _sentence(address, rail, owners[address], _named(mac, owners), output.node)
         for address, mac in sorted(known.items())

@@ -144,11 +144,7 @@ def _rates(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Rea
 
 def _losses(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Read]]:
     curve = run.losses(result.steps)
-    what = (
-        ""
-        if result.header.weights == "loaded"
-        else "; random weights: it proves that training works, no more"
-    )
+    what = "" if result.header.weights == "loaded" else "; random weights: it only proves that training works"
     first = next((f"{loss:.3g}" for _, loss in curve if loss is not None), "none")
     done = (
         f"{len(curve)} steps, from {first} at step {curve[0][0]}, learning rate {spec.learning_rate:g}{what}"

@@ -391,7 +391,7 @@ def _pingpong(output: Output[MpiSettings]) -> tuple[PingpongRow, ...]:
     for row in rows:
         if row.samples is None:
             if order.timed:
-                what = f"{row.size_bytes} bytes: no time beside the bandwidth, which nothing else bears out"
+                what = f"{row.size_bytes} bytes: no time beside the bandwidth, which nothing else confirms"
                 raise BadInput(what, fix=fix, file=output.file)
         elif row.samples != order.iterations:
             what = f"{row.size_bytes} bytes: {count(row.samples, 'sample')}, planned were {order.iterations}"

@@ -86,7 +86,9 @@ def nccl_job(
     """
     gpus = {draft.site.gpus[node] for node in group}
     if len(gpus) > 1:
-        raise BadInput(f"{', '.join(group)} have {sorted(gpus)} GPUs; nccl-tests wants as many on each node")
+        raise BadInput(
+            f"{', '.join(group)} have {sorted(gpus)} GPUs; nccl-tests needs the same number on each node"
+        )
     per_node = gpus.pop()
     params: Params = {"dtype": sweep.dtype}
     if len(nccl.launchers) > 1:

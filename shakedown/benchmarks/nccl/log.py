@@ -100,7 +100,9 @@ class _Log:
     def parse(self, allow_unfinished: bool) -> NcclLog:
         for line in self.source.lines:
             if len(line.text) > LONGEST_LINE:
-                self.source.refuse(f"a line of {len(line.text)} characters is none of NCCL's", line=line)
+                self.source.refuse(
+                    f"a line of {len(line.text)} characters does not come from NCCL", line=line
+                )
             match = LOG_LINE.match(line.text.strip())
             message = line.text if match is None else match["message"]
             if _is_spliced(message):

@@ -117,7 +117,7 @@ def _another(result: PerftestResult, output: OutputRecord) -> tuple[str, str]:
         wrong = f"this test was connected {way}, its record says otherwise"
     elif result.side == "server":
         # Records are written by whoever started the client, and JSON does not say whose it is.
-        wrong = "this is the server's output, its record is of the client's"
+        wrong = "this is the server's output, but its record names the client's"
     elif result.connection != "RC":
         wrong = f"this test ran on connections of type {result.connection}, RC was ordered"
     elif (result.transport, result.link_layer) != ("IB", "Ethernet"):

@@ -82,9 +82,9 @@ class PerftestTest(Record):
         if self.cross_rail and self.rails_at_once != ("one",):
             raise ValueError("cross_rail is measured rail by rail: leave rails_at_once at [one]")
         if self.bidirectional and (self.cross_rail or self.test.endswith("_lat")):
-            raise ValueError("bidirectional is of a bandwidth test between NICs of one rail")
+            raise ValueError("bidirectional needs a bandwidth test between NICs of one rail")
         if self.queue_pairs != 1 and self.test.endswith("_lat"):
-            raise ValueError("queue_pairs is of a bandwidth test: perftest measures latency on one")
+            raise ValueError("queue_pairs needs a bandwidth test: perftest measures latency on one")
         if self.sweep and (self.iterations is None or self.size_bytes not in SWEEP):
             raise ValueError(
                 "sweep takes iterations, and a size_bytes that perftest -a runs: 2, 4, ... 8388608"

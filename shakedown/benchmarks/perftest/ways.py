@@ -20,7 +20,7 @@ class Way(StrEnum):
 
     SAME_LEAF = "same-leaf"
     SAME_POD = "same-pod"  # over a spine between two leaves of one pod
-    OVER_SPINES = "over-spines"  # from pod to pod, or between leaves of which no pods are said
+    OVER_SPINES = "over-spines"  # from pod to pod, or between leaves without known pods
 
 
 PairBlock = AllPairs | PairsAcross

@@ -217,7 +217,7 @@ def _ends(output: Output[TrafficClassSettings]) -> tuple[str, str]:
         if all(record.rail in getattr(output.order.nodes.get(node), "rails", {}) for node in ends):
             return ends
     raise BadInput(
-        "its record is of no pair, rail and direction that was ordered", fix=_AGAIN, file=output.file
+        "its record names a pair, rail and direction that was not ordered", fix=_AGAIN, file=output.file
     )
 
 

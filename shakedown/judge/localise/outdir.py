@@ -108,7 +108,7 @@ class Outdir:
         client, _ = client_and_server(record.test, pair, record.direction or "forward")
         if client not in self._starts:
             raise BadInput(
-                f"no journal of {client} says of which specification {record.file} is a result",
+                f"no journal of {client} says which specification {record.file} belongs to",
                 fix="copy the drivers' whole OUTDIR",
                 file=self.folder,
             )

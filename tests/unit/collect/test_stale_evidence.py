@@ -228,7 +228,7 @@ def test_outputs_of_other_nodes_than_planned_decide_nothing(recorded_run, shaked
     undecided(verdict, cells, "ib_read_bw", words)
 
 
-@pytest.mark.parametrize(("code", "words"), [(1, "ended with status 1"), (None, "never ended by itself")])
+@pytest.mark.parametrize(("code", "words"), [(1, "ended with status 1"), (None, "did not end on its own")])
 def test_an_output_whose_program_ended_badly_decides_nothing(recorded_run, shakedown, code, words):
     """Catches: a program's bad end that its record holds and whose problem somebody lost."""
     run = recorded_run("lab_healthy")

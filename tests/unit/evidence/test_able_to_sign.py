@@ -108,7 +108,7 @@ def test_a_host_of_another_key_or_machine_is_named(run, machines, monkeypatch, c
     for path, content in kept.items():
         path.write_bytes(content)
     status, said = judged(run, monkeypatch, capsys, {"n1": answer})
-    assert status == 2 and "n1 cannot sign: its SSH host key is none of those of the order" in said
+    assert status == 2 and "n1 cannot sign: its SSH host key is not in the order" in said
 
 
 @pytest.mark.parametrize("out", ["[]", "{}", '{"link": "{}", "signature": "x"}', "[" * 9999, "x"])

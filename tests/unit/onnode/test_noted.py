@@ -85,7 +85,7 @@ def test_an_output_changed_before_its_node_signs_is_named_and_not_signed(job, ch
     found = signed(job)
     assert found["status"] == 1 and found["changed"] == ["one.n1.txt"]
     assert "one.n1.txt" not in found["files"] and "two.n1.txt" in found["files"]
-    assert "n1: not signed, for it is not what n1 wrote: one.n1.txt" in capsys.readouterr().err
+    assert "n1: not signed, because it is not what n1 wrote: one.n1.txt" in capsys.readouterr().err
 
 
 @cases(

@@ -339,7 +339,7 @@ class Perftest:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit status, negative for a signal of others; None: it never ended by itself."""
+        """Exit status, negative for a signal of others; None: it did not end on its own."""
         return None if self.killed or not self.ended else self._process.returncode
 
     @property

@@ -228,7 +228,9 @@ class NodeFiles:
         refuse_other_specification(found or next((s for s in map(starts, others) if s), []), digest)
         if self._earlier and not found:
             raise BadInput(
-                "has results, but no journal says of which specification", fix=_FIX, file=self._outputs
+                "has results, but no journal says which specification they belong to",
+                fix=_FIX,
+                file=self._outputs,
             )
         for test, started in self._earlier:
             refuse_other_version(start_of(found, started), test, versions.get(test))

@@ -123,7 +123,7 @@ def test_a_table_without_any_neighbour_does_not_pass(verdict, prefix, known):
     assert (cell is None) is known
     if cell is not None:
         assert cell.outcome == "NOT-RUN"
-        assert "table of neighbours names none of rail0: 10.0.0.1 is one" in cell.reason
+        assert "neighbour table lists none of rail0: 10.0.0.1 is one" in cell.reason
 
 
 SILENT = {"10.0.0.3": None}

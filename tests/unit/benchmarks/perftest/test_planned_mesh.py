@@ -94,7 +94,7 @@ def test_one_way_and_both_ways_have_a_reference_each():
 @pytest.mark.parametrize("options", [{"cross_rail": True}, {"test": "ib_write_lat"}])
 def test_what_has_no_both_ways_is_refused(options):
     """Catches: a latency or a way across rails asked for both ways, and measured as something else."""
-    with pytest.raises(BadInput, match="bidirectional is of a bandwidth test between NICs of one rail"):
+    with pytest.raises(BadInput, match="bidirectional needs a bandwidth test between NICs of one rail"):
         both_ways(**options)
 
 

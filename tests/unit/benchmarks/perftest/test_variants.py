@@ -211,7 +211,7 @@ def test_every_size_of_a_sweep_has_physics_where_the_site_uses_it():
 
 @cases(
     "options, words",
-    ({"test": "ib_write_lat", "queue_pairs": 4}, "queue_pairs is of a bandwidth test"),
+    ({"test": "ib_write_lat", "queue_pairs": 4}, "queue_pairs needs a bandwidth test"),
     ({"sweep": True, "iterations": None, "duration_s": 5}, "sweep takes iterations"),
     ({"sweep": True, "size_bytes": 65537}, "sweep takes iterations, and a size_bytes that"),
     ({"queue_pairs": 0}, "queue_pairs"),
