@@ -81,7 +81,7 @@ if [ ! -e .venv/stamp ] || [ "$(cat .venv/stamp)" != "$stamp" ]; then
     log=$(mktemp)
     patiently "installing Python packages" "$log" .venv/bin/uv pip install --compile-bytecode --python .venv/bin/python \
         --require-hashes --no-deps -r requirements/controller.txt ||
-        { reason=$(grep -m 1 -i error "$log"); rm -f "$log"
+        { reason=$(grep -m 1 -i error "$log") || true; rm -f "$log"
             fail "uv could not install the locked packages -- ${reason:-is a package index reachable?}"; }
     rm -f "$log"
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable . ||
