@@ -18,6 +18,8 @@ from lab.topology import Machine
 _RESTORE_PATIENCE_S = 60.0
 _CLOCK_ROUND_TRIP_S = 0.2
 _CLOCK_TRIES = 3
+# EXIT_NOTINSTALLED of systemctl(1).
+_NO_SUCH_UNIT = 5
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 
@@ -78,6 +80,13 @@ def restore(lab: Machines, tag: str) -> None:
         )
 
     parallel(on_time, lab.topology.machines)
+    # To slurmctld no node has answered since the snapshot was taken: at its next look it would call them
+    # down. One that starts anew asks them first. Where none is installed yet, there is nothing to restart.
+    restarted = lab.ssh("head", ["systemctl", "try-restart", "slurmctld"], timeout_s=120)
+    if restarted.returncode not in (0, _NO_SUCH_UNIT):
+        raise LabError(
+            f"slurmctld does not restart: {restarted.stderr.strip()}", fix="see journalctl on head"
+        )
 
 
 def set_clock(lab: Machines, machine: Machine) -> bool:

@@ -74,10 +74,6 @@ class Site:
     def restore(self) -> None:
         """Bring everything back to the state right after the playbook, and wait until Slurm is ready."""
         self.lab.restore(CONVERGED)
-        # The machines' clocks have jumped: to slurmctld no node has answered since the snapshot was taken,
-        # and at its next look it would call them down. One that starts anew asks them first.
-        restarted = self.lab.ssh("head", ["systemctl", "restart", "slurmctld"])
-        assert restarted.returncode == 0, restarted.stderr
         self.wait_for_nodes(
             None, lambda state: state == "idle", "Slurm does not come back after the snapshot was restored"
         )
@@ -119,8 +115,8 @@ def converged(
     With SHAKEDOWN_KEEP_LAB=1 it stays up for the next tests of the same playbooks, which begin with it.
     """
     keep = os.environ.get("SHAKEDOWN_KEEP_LAB") == "1"
-    if keep and (kept := _kept(name)):
-        yield Site(kept, wheelhouse(Steps()), folder, inventory, converged=True)
+    if keep and (kept := _kept(name, folder, inventory)):
+        yield kept
         return
     while name in _IN_USE:
         name += "b"
@@ -139,7 +135,7 @@ def converged(
             cluster.stop(name)
 
 
-def _kept(name: str) -> cluster.Lab | None:
+def _kept(name: str, folder: Path, inventory: Path) -> Site | None:
     """Return the lab that was left up and converged, by tests or `python -m lab converge`, if it is fit.
 
     One that was converged beside other work may have lost its clocks, for good: it is made anew.
@@ -148,10 +144,11 @@ def _kept(name: str) -> cluster.Lab | None:
         lab = cluster.Lab.open(name)
         if CONVERGED not in lab.status().snapshots:
             return None
-        lab.restore(CONVERGED)
+        kept = Site(lab, wheelhouse(Steps()), folder, inventory, converged=True)
+        kept.restore()
     except LabError:
         return None
-    return None if lab.mistimed() else lab
+    return None if lab.mistimed() else kept
 
 
 def inventory_with(folder: Path, **variables: Any) -> Path:

@@ -107,6 +107,7 @@ def fixtures(monkeypatch):
             save=status.snapshots.append,
             status=lambda: status,
             restore=status.snapshots.index,
+            ssh=lambda *_: SimpleNamespace(stdout="n1 idle\nn2 idle\n"),
             mistimed=list,
         )
         return up[lab]
@@ -151,6 +152,18 @@ def test_a_kept_lab_without_its_clocks_is_made_anew(fixtures, tmp_path, monkeypa
         first.lab.mistimed = lambda: ["n2"]
     with fixtures.converged(2, "test", tmp_path) as second:
         assert second.lab is not first.lab
+
+
+def test_a_kept_lab_is_used_once_its_slurm_has_its_nodes(fixtures, tmp_path, monkeypatch):
+    """Catches: a first test that finds a node down, since the lab jumped back to its snapshot just before."""
+    monkeypatch.setenv("SHAKEDOWN_KEEP_LAB", "1")
+    states = iter(["n1 idle\nn2 down*\n", "n1 idle\nn2 idle\n"])
+    monkeypatch.setattr(fixtures.time, "sleep", lambda _s: None)
+    with fixtures.converged(2, "test", tmp_path) as first:
+        first.lab.ssh = lambda *_: SimpleNamespace(stdout=next(states))
+    with fixtures.converged(2, "test", tmp_path) as second:
+        assert second.lab is first.lab
+    assert not list(states)
 
 
 def test_a_repetition_makes_a_run_of_its_own(fixtures, tmp_path):
