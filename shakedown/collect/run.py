@@ -217,9 +217,11 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         found = [measurement for one in told for measurement in one.measurements]
         measurements.extend(found)
         why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None) or lost.any
+        if why is None and job.state != "COMPLETED":
+            why = RunProblem(kind="killed", message=f"job {job.job} ended {job.state}, not COMPLETED")
         if spec is not None and why is not None:
-            theirs = failed if alone else {}
-            measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs))
+            theirs, raw = failed if alone else {}, None if linked else f"raw/{job_folder.name}/job.json"
+            measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs, raw))
     of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran), jobs.nics)
     counters.extend(set_back(of_switches, implied(said)))
     counters = without_the_idle(plan, counters, measurements)
@@ -272,10 +274,12 @@ def _spoiled(
     why: RunProblem,
     found: set[str],
     failed: Mapping[str, RunProblem],
+    raw: str | None,
 ) -> Iterator[Measurement]:
     """Yield the planned cells that a job left without any output, with the reason why the job is no good.
 
-    `failed`: the reason of each node that failed alone.
+    `failed`: the reason of each node that failed alone. `raw`: the job's record, which a reader is shown
+    where there is no output.
     """
     for item in plan.items:
         if item.stage != spec.stage or item.metric.startswith("counter."):
@@ -298,5 +302,6 @@ def _spoiled(
                     state=job.state,
                     attempt=job.attempt,
                     started=job.started,
+                    raw=raw,
                     problem=next((failed[node] for node in nodes if node in failed), why),
                 )

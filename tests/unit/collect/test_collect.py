@@ -158,6 +158,20 @@ def test_a_job_that_did_not_complete_decides_nothing(run, state):
     assert state in cells[CELL].reason
 
 
+@pytest.mark.parametrize("told", [{"kind": "killed", "message": "Slurm says TIMEOUT"}, None])
+def test_a_cell_that_its_job_did_not_come_to_shows_the_job_that_timed_out(run, told):
+    """Catches: `no result was recorded` with nothing to open, where a job had run out of its time."""
+    job = run / "raw" / "fabric.ib_write_bw.a1"
+    (job / FORWARD).unlink()
+    for journal_file in job.glob("outputs*.jsonl"):
+        lines = journal_file.read_text().splitlines(keepends=True)
+        journal_file.write_text("".join(line for line in lines if FORWARD not in line))
+    write_job(job, nodes=PAIR, state="TIMEOUT", problem=told)
+    cell = judged(run)[1][CELL]
+    assert "TIMEOUT" in cell.reason
+    assert cell.raw == f"{JOB}/job.json"
+
+
 def test_a_job_on_an_unusable_node_gives_its_reason(run):
     """Catches: a node that Slurm cannot use reported as `no result`, without its name."""
     job = run / "raw" / "fabric.ib_write_bw.a1"
