@@ -111,19 +111,19 @@ def fec(netdev: str, family: int) -> dict[str, int]:
     Raises:
         OSError: the device or its driver tells none of it.
     """
-    header = _attribute(_DEV_NAME, netdev.encode()[:15] + b"\0")
-    header += _attribute(_FLAGS, struct.pack("=I", _WITH_STATS))
-    reply = _ask(family, _FEC_GET, _attribute(_FEC_HEADER | 0x8000, header))
+    header = attribute(_DEV_NAME, netdev.encode()[:15] + b"\0")
+    header += attribute(_FLAGS, struct.pack("=I", _WITH_STATS))
+    reply = _ask(family, _FEC_GET, attribute(_FEC_HEADER | 0x8000, header))
     return fec_counters(reply)
 
 
 def fec_counters(reply: bytes) -> dict[str, int]:
     """Return the totals in the attributes of an answer to ETHTOOL_MSG_FEC_GET."""
     found = {}
-    for kind, content in _attributes(reply):
+    for kind, content in attributes(reply):
         if kind != _FEC_STATS:
             continue
-        for name, values in _attributes(content):
+        for name, values in attributes(content):
             if name in _FEC_NAMES and len(values) >= 8:
                 found[_FEC_NAMES[name]] = int(struct.unpack_from("=Q", values)[0])
     return found
@@ -140,8 +140,8 @@ def netlink_family(name: str) -> int:
     Raises:
         OSError: there is none (`nothing_there`), or no answer.
     """
-    reply = _ask(_CONTROL_FAMILY, _GET_FAMILY, _attribute(_FAMILY_NAME, name.encode() + b"\0"))
-    for kind, content in _attributes(reply):
+    reply = _ask(_CONTROL_FAMILY, _GET_FAMILY, attribute(_FAMILY_NAME, name.encode() + b"\0"))
+    for kind, content in attributes(reply):
         if kind == _FAMILY_ID and len(content) >= 2:
             return int(struct.unpack_from("=H", content)[0])
     raise OSError(errno.EPROTO, f"the kernel did not say the netlink family of {name}")
@@ -164,11 +164,13 @@ def _ask(family: int, command: int, attributes: bytes) -> bytes:
     return answer[20:length]
 
 
-def _attribute(kind: int, content: bytes) -> bytes:
+def attribute(kind: int, content: bytes) -> bytes:
+    """Return one attribute of a netlink message."""
     return struct.pack("=HH", 4 + len(content), kind) + content + bytes(-len(content) % 4)
 
 
-def _attributes(content: bytes) -> Iterator[tuple[int, bytes]]:
+def attributes(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield kind and content of each attribute of a netlink message."""
     at = 0
     while at + 4 <= len(content):
         length, kind = struct.unpack_from("=HH", content, at)

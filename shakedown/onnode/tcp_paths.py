@@ -3,9 +3,10 @@
     srun --ntasks-per-node=1 python -m shakedown.onnode.tcp_paths FOLDER
 
 FOLDER/spec.json says in `paths` which interfaces each node has: rail, netdev, address, MTU. Written is
-FOLDER/tcp.NODE.json: what is wrong with an interface, and which neighbour a rail does not lead to, or not
-with packets of the planned size. A collective shows either only as a hang, or as an error without node and
-rail. Neighbours are those of a ring. Standard library only.
+FOLDER/tcp.NODE.json: what is wrong with an interface, which node's rail the kernel sends to over another one,
+and which neighbour a rail does not lead to, or not with packets of the planned size. A collective shows these
+only as a hang, as an error without node and rail, or not at all: a route around a dead rail carries its
+traffic. Neighbours are those of a ring. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from shakedown.onnode.ethtool_stats import attribute, attributes
 from shakedown.onnode.noted import node_name, note
 from shakedown.onnode.standing import once_a_node
 
@@ -67,6 +69,83 @@ def address(netdev: str) -> str | None:
         except OSError:
             return None
     return socket.inet_ntoa(found[20:24])
+
+
+class Route(NamedTuple):
+    """How the kernel sends to an address: the interface, and what else its route says."""
+
+    netdev: str
+    gateway: str | None = None
+    mtu_bytes: int | None = None  # None: the interface's
+    own: bool = False  # the address is one of this node's own
+
+
+# linux/rtnetlink.h: the request, its answer, and attributes of both; RTN_LOCAL of a route's types.
+_GET_ROUTE, _NEW_ROUTE, _LOCAL = 26, 24, 2
+_TO, _FROM, _OUT, _GATEWAY, _METRICS, _METRIC_MTU = 1, 2, 4, 5, 8, 2
+_NLMSG_REQUEST = 1
+
+
+def route(to_ipv4: str, from_ipv4: str) -> Route | None:
+    """Return what `ip route get TO from FROM` says; None where the kernel has no way, or does not answer."""
+    ends = attribute(_TO, socket.inet_aton(to_ipv4)) + attribute(_FROM, socket.inet_aton(from_ipv4))
+    body = struct.pack("=8BI", socket.AF_INET, 32, 32, 0, 0, 0, 0, 0, 0) + ends
+    request = struct.pack("=IHHII", 16 + len(body), _GET_ROUTE, _NLMSG_REQUEST, 1, 0) + body
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+            kernel.settimeout(_WAIT_S * _TRIES)
+            kernel.send(request)
+            answer = kernel.recv(1 << 16)
+        return told_route(answer)
+    except (OSError, struct.error):
+        return None
+
+
+def told_route(answer: bytes) -> Route | None:
+    """Return the route in the kernel's answer, or None. Raises OSError: its interface is gone."""
+    length, kind = struct.unpack_from("=IH", answer)
+    if kind != _NEW_ROUTE:
+        return None
+    told = dict(attributes(answer[28:length]))  # after the headers of message and route
+    if _OUT not in told:
+        return None
+    metrics = dict(attributes(told.get(_METRICS, b"")))
+    mtu = struct.unpack("=I", metrics[_METRIC_MTU])[0] if _METRIC_MTU in metrics else None
+    gateway = socket.inet_ntoa(told[_GATEWAY]) if _GATEWAY in told else None
+    netdev = socket.if_indextoname(struct.unpack("=I", told[_OUT])[0])
+    return Route(netdev, gateway, mtu, answer[23] == _LOCAL)
+
+
+def astray(
+    mine: Sequence[Mapping[str, Any]],
+    others: Mapping[str, Sequence[Mapping[str, Any]]],
+    ask: Callable[[str, str], Route | None] = route,
+) -> list[dict[str, str]]:
+    """Return by rail and node which way the kernel takes that is not the planned one.
+
+    Args:
+        mine: this node's interfaces.
+        others: every other node's.
+        ask: `route`.
+    """
+    found = []
+    for path in mine:
+        for node, theirs in others.items():
+            for end in theirs:
+                way = ask(end["ipv4"], path["ipv4"]) if end["rail"] == path["rail"] else None
+                if way is not None and (words := _unlike(path, way)):
+                    found.append({"rail": path["rail"], "to": node, "words": f"{end['ipv4']} {words}"})
+    return found
+
+
+def _unlike(path: Mapping[str, Any], way: Route) -> str:
+    if way.own:
+        return "is an address of this node too"
+    if way.netdev != path["netdev"]:
+        return f"is reached over {way.netdev}{f' and {way.gateway}' if way.gateway else ''}"
+    if way.mtu_bytes is not None and way.mtu_bytes < path["mtu_bytes"]:
+        return f"is reached by a route with an MTU of {way.mtu_bytes} bytes, {path['mtu_bytes']} are planned"
+    return ""
 
 
 class Ends:
@@ -189,8 +268,10 @@ def main(argv: list[str]) -> int:
     beside = neighbours_of(node, list(planned))
     lost = [way for name in beside for way in ways(ends, name, planned[name])]
     ends.leave([planned[name] for name in beside])
+    others = {name: paths for name, paths in planned.items() if name != node}
+    strays = astray([path for path in planned[node] if path["rail"] not in wrong], others)
     aside = folder / f"tcp.{node}.partial"
-    found = {"node": node, "interfaces": wrong, "ways": lost, "deaf": ends.deaf}
+    found = {"node": node, "interfaces": wrong, "ways": lost, "deaf": ends.deaf, "astray": strays}
     aside.write_text(json.dumps(found) + "\n", encoding="utf-8")
     aside.replace(folder / f"tcp.{node}.json")
     note(folder, f"tcp.{node}.json")
@@ -220,6 +301,7 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
     names = {(node, path["rail"]): path["netdev"] for node, mine in paths.items() for path in mine}
     heard: dict[str, list[str]] = {}
     wrong: dict[tuple[str, str], str] = {}
+    strays: dict[tuple[str, str], list[dict[str, str]]] = {}
     lost: dict[tuple[str, frozenset[str], int | None], int] = {}
     for node in paths:
         try:
@@ -228,17 +310,23 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
             continue
         heard[node] = seen["deaf"]
         wrong |= {(node, rail): words for rail, words in seen["interfaces"].items()}
+        for stray in seen.get("astray", ()):  # not of an older release's programs on the nodes
+            strays.setdefault((node, stray["rail"]), []).append(stray)
         for way in seen["ways"]:
             key = (way["rail"], frozenset((node, way["to"])), way["full_bytes"])
             lost[key] = lost.get(key, 0) + 1
     said = [f"{node} {names[node, rail]} ({rail}): {words}" for (node, rail), words in wrong.items()]
+    for (node, rail), several in strays.items():
+        more = f" and {len(several) - 1} more" if len(several) > 1 else ""
+        said.append(f"{node} {names[node, rail]} ({rail}): {several[0]['to']}'s {several[0]['words']}{more}")
     for rail, ends, full in lost:
-        # An interface that is wrong itself explains it.
-        if all(node in heard and rail not in heard[node] and (node, rail) not in wrong for node in ends):
+        # An interface or a route that is wrong itself explains it.
+        explained = wrong.keys() | strays.keys()
+        if all(node in heard and rail not in heard[node] and (node, rail) not in explained for node in ends):
             pair = " and ".join(sorted(ends))
             said.append(
-                f"{rail} loses packets of {full} bytes between {pair}, short ones pass: a port between them "
-                "has a lower MTU"
+                f"{rail} loses packets of {full} bytes between {pair}, short ones pass: likely a lower MTU "
+                "at a port between them, look at the MTU of each"
                 if full
                 else f"{rail} carries nothing between {pair}, their other rails do"
             )

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from shakedown.onnode import tcp_paths
-from shakedown.onnode.tcp_paths import Ends, faults_of, neighbours_of, problem, ways
+from shakedown.onnode.tcp_paths import (
+    Ends,
+    Route,
+    astray,
+    faults_of,
+    neighbours_of,
+    problem,
+    route,
+    told_route,
+    ways,
+)
 from tests.kit.cases import cases
 
 # A look of its own port each: the kernel keeps one until the last thread has let go of it.
@@ -211,3 +221,72 @@ def test_a_node_that_said_nothing_keeps_nothing_from_being_measured(tmp_path):
     assert found_by(tmp_path) is None
     (tmp_path / "tcp.n1.json").write_text('{"node"')
     assert found_by(tmp_path) is None
+
+
+# What Linux 6.12 answered in a namespace with fab0 (3) and fab1 (5): 10.10.0.2 over 10.10.1.2, 10.10.0.3 with
+# `mtu 1400`, 10.10.0.4 on lo, 10.10.0.5 as the interface's own network, 203.0.113.9 nowhere.
+ANSWERS = {
+    "10.10.0.2": "7000000018000000010000000508000002202000fe0000010002000008000f00fe000000080001000a0a0002"
+    "080002000a0a00010800040005000000080005000a0a0102080019000000000024000c0002000000" + "00" * 28,
+    "10.10.0.3": "7400000018000000010000000508000002202000fe0000010002000008000f00fe000000080001000a0a0003"
+    "080002000a0a000108000400030000000c0008000800020078050000080019000000000024000c0002000000" + "00" * 28,
+    "10.10.0.4": "6800000018000000010000000508000002202000fe0000020002008008000f00fe000000080001000a0a0004"
+    "080002000a0a00010800040001000000080019000000000024000c0002000000" + "00" * 28,
+    "10.10.0.5": "6800000018000000010000000508000002202000fe0000010002000008000f00fe000000080001000a0a0005"
+    "080002000a0a00010800040003000000080019000000000024000c0002000000" + "00" * 28,
+    "203.0.113.9": "400000000200000001000000050800009bffffff2c0000001a00010001000000000000000220200000000000"
+    "0000000008000100cb007109080002000a0a0001",
+}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """`route` from those answers."""
+    monkeypatch.setattr(tcp_paths.socket, "if_indextoname", {1: "lo", 3: "fab0", 5: "fab1"}.__getitem__)
+    return lambda to, _from: told_route(bytes.fromhex(ANSWERS[to]))
+
+
+def test_a_route_is_read_as_the_kernel_tells_it(asked):
+    """Catches: an interface, gateway, MTU or own address misread in the kernel's answer."""
+    assert {to: asked(to, "") for to in ANSWERS} == {
+        "10.10.0.2": Route("fab1", gateway="10.10.1.2"),
+        "10.10.0.3": Route("fab0", mtu_bytes=1400),
+        "10.10.0.4": Route("lo", own=True),
+        "10.10.0.5": Route("fab0"),
+        "203.0.113.9": None,
+    }
+
+
+def test_this_kernel_is_asked():
+    """Catches: a request that the kernel does not understand."""
+    assert route("127.0.0.2", "127.0.0.1") == Route("lo", own=True)
+
+
+@cases(
+    "to, said",
+    ("10.10.0.2", "10.10.0.2 is reached over fab1 and 10.10.1.2"),
+    ("10.10.0.3", "10.10.0.3 is reached by a route with an MTU of 1400 bytes, 9000 are planned"),
+    ("10.10.0.4", "10.10.0.4 is an address of this node too"),
+    ("10.10.0.5", None),
+    ("203.0.113.9", None),
+)
+def test_a_way_that_is_not_the_planned_rail_is_said(asked, to, said):
+    """Catches: a dead rail whose addresses a host route sends over another one; two owners of an address."""
+    mine = [{"rail": "rail0", "netdev": "fab0", "ipv4": "10.10.0.1", "mtu_bytes": 9000}]
+    theirs = {"n2": [{"rail": "rail0", "ipv4": to}, {"rail": "rail1", "ipv4": "10.10.0.2"}]}
+    found = astray(mine, theirs, asked)
+    assert found == ([{"rail": "rail0", "to": "n2", "words": said}] if said else [])
+
+
+def test_a_way_around_a_rail_is_the_jobs_problem_and_no_mtu_is_guessed(tmp_path):
+    """Catches: a PASS over a dead rail; a switch port blamed for what the host's own route does."""
+    paths = {f"n{node}": paths_of(node) for node in (1, 2)}
+    stray = {"rail": "rail0", "to": "n2", "words": "10.10.0.2 is reached over fab1"}
+    lost = {"rail": "rail0", "to": "n1", "full_bytes": 9000}
+    for node, ways_of, strays in (("n1", [], [stray]), ("n2", [lost], [])):
+        seen = {"node": node, "interfaces": {}, "ways": ways_of, "deaf": [], "astray": strays}
+        (tmp_path / f"tcp.{node}.json").write_text(json.dumps(seen))
+    assert problem(tmp_path, paths) == {
+        "kind": "environment",
+        "message": "n1 fab0 (rail0): n2's 10.10.0.2 is reached over fab1",
+    }
