@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shakedown.benchmarks.registry import TOOLS
@@ -98,7 +98,7 @@ def _copied(raw: str | None, other: str) -> RunProblem:
 # second), so the last reading may miss the end of a job.
 MISSING_SHARE = 0.05
 
-End = tuple[str, str | None]  # node, and its rail; None: all of its NICs
+End = tuple[str, str | None]  # a node, and over what (`Moved`); None: all of its NICs
 
 
 def confirmed(
@@ -115,15 +115,15 @@ def confirmed(
     """
     implied: dict[End, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for one in told:
-        for node, rail, sent, received in one.moved:
-            implied[node, rail][0] += sent
-            implied[node, rail][1] += received
+        for node, over, sent, received in one.moved:
+            implied[node, over][0] += sent
+            implied[node, over][1] += received
     short = {end: _short(end, sums, readings, unread, nics) for end, sums in implied.items()}
     return [_held(one, short) for one in told]
 
 
 def _held(one: Told, short: Mapping[End, tuple[bool, str]]) -> Told:
-    ends = [short[node, rail] for node, rail, *_ in one.moved]
+    ends = [short[node, over] for node, over, *_ in one.moved]
     against = [why for tells, why in ends if tells and why]
     silent = [why for tells, why in ends if not tells]
     if against:
@@ -133,10 +133,13 @@ def _held(one: Told, short: Mapping[End, tuple[bool, str]]) -> Told:
     else:
         return one
     problem = RunProblem(kind="other", message=message[:2000])
-    return Told(
-        tuple(m if m.problem else m.model_copy(update={"problem": problem}) for m in one.measurements),
-        one.moved,
+    held = tuple(
+        m
+        if m.problem or one.check not in ("", m.params.get("check"))
+        else m.model_copy(update={"problem": problem})
+        for m in one.measurements
     )
+    return replace(one, measurements=held)
 
 
 def _short(  # noqa: PLR0911  (one return per reason reads best)
@@ -147,9 +150,10 @@ def _short(  # noqa: PLR0911  (one return per reason reads best)
     nics: Mapping[str, tuple[NicSpec, ...]],
 ) -> tuple[bool, str]:
     """Return whether an end's counters can tell what it moved, and what speaks against it, or why not."""
-    node, rail = end
-    where = f"{node} {rail}" if rail else node
-    devices = [nic.rdma_device for nic in nics.get(node, ()) if rail in (None, nic.rail)]
+    node, over = end
+    where = f"{node} {over}" if over else node
+    mine = nics.get(node, ())
+    devices = [nic.rdma_device for nic in mine if over in (None, nic.rail, nic.rdma_device, nic.netdev)]
     if not devices:
         return False, ""  # nothing of it is under test
     if node in unread:
@@ -264,7 +268,9 @@ class Lost:
         `uncounted`: nodes whose counters are no evidence and have no cells of their own to say so.
         """
         by_node = {**uncounted, **self.nodes}
-        return [Told(tuple(self._held(m, by_node) for m in one.measurements), one.moved) for one in told]
+        return [
+            replace(one, measurements=tuple(self._held(m, by_node) for m in one.measurements)) for one in told
+        ]
 
     def _held(self, one: Measurement, by_node: Mapping[str, RunProblem]) -> Measurement:
         if one.problem is not None and one.problem.kind != "parse":

@@ -35,10 +35,14 @@ _READER_FELL_OVER = (ValueError, LookupError, TypeError, AttributeError, Arithme
 
 @dataclass(frozen=True)
 class Told:
-    """What one output says: its measurements, and what must have gone over the NICs for them."""
+    """What one output says: its measurements, and what must have gone over the NICs for them.
+
+    `check`: the one among them that this stands for; empty: all.
+    """
 
     measurements: tuple[Measurement, ...]
     moved: tuple[Moved, ...] = ()
+    check: str = ""
 
 
 def job_measurements(plan: Plan, specs: Mapping[str, JobSpec], job_folder: Path) -> list[Measurement]:
@@ -83,6 +87,7 @@ def told_by(
         problem = why_lost(output.problem, failed or {}) or whose.problem
         values: Iterable[Value] = ()
         moved: tuple[Moved, ...] = ()
+        check = ""
         ahead_s = [(clocks or {}).get(node, 0.0) for node in output.nodes]
         if stale := (
             window.misses(output.started, of=f"{output.file}, an output", ahead_s=ahead_s)
@@ -97,6 +102,7 @@ def told_by(
                 values = list(tool.metrics(read))
                 problem = problem or _bad_end(output, values)
                 moved = tuple(tool.moved(read)) if tool.moved and problem is None else ()
+                check = tool.moved_check
             except NoEvidence as nothing:
                 problem = problem or RunProblem(kind="not-run", message=without_place(job_folder, nothing))
             except (BadInput, OSError) as refused:
@@ -107,7 +113,8 @@ def told_by(
                 values, moved = (), ()
         if not values:
             values = planned_without_value(plan, output)
-        found.append(Told(tuple(_measurements(plan, whose, job_folder, output, values, problem)), moved))
+        measurements = tuple(_measurements(plan, whose, job_folder, output, values, problem))
+        found.append(Told(measurements, moved, check))
     return found
 
 

@@ -109,11 +109,11 @@ Value = (
 class Moved(NamedTuple):
     """Payload that an output says went over a node's NICs, in bytes.
 
-    `rail` None: over any of them.
+    `over`: a rail, or one NIC by its RDMA device or its interface; None: over any of the node's.
     """
 
     node: str
-    rail: str | None
+    over: str | None
     sent: float
     received: float
 
@@ -289,6 +289,7 @@ class Tool:
         that_count: which of a job's records count, where a later one may supersede an earlier; None: all.
         moved: what must have gone over the NICs for an output that has been read; the NICs' counters must
             show it. None: nothing is known. Raises BadInput.
+        moved_check: the check among its cells that they have to bear out; empty: all of its cells.
         own_bytes: whether an output, given its text, holds something that no second one has (times of many
             sizes, process ids, random numbers): two of the same bytes are then a copy. None: none does.
     """
@@ -297,6 +298,7 @@ class Tool:
     told_by_file: str = ""
     that_count: Callable[[Iterable[OutputRecord]], Iterable[OutputRecord]] | None = None
     moved: Callable[[Output[Any]], Iterator[Moved]] | None = None
+    moved_check: str = ""
     own_bytes: Callable[[str], bool] | None = None
 
 

@@ -19,7 +19,7 @@ from shakedown.benchmarks.base.contract import (
     within,
 )
 from shakedown.benchmarks.mpi import job as mpi_job
-from shakedown.benchmarks.mpi.output import Mpi, MpiSettings, SizeSweep, moved, mpi, mpi_log
+from shakedown.benchmarks.mpi.output import Mpi, MpiSettings, SizeSweep, moved, moved_over, mpi, mpi_log
 from shakedown.intent.acceptance import Section
 from shakedown.intent.site import Fabric
 from shakedown.plan.draft import PlanDraft, none_allowed
@@ -196,7 +196,10 @@ BENCHMARK = Benchmark(
             uses=("openmpi",),
         ),
     },
-    tools={"mpi": Tool(metrics=mpi, moved=moved), "mpi-log": Tool(metrics=mpi_log)},
+    tools={
+        "mpi": Tool(metrics=mpi, moved=moved),
+        "mpi-log": Tool(metrics=mpi_log, moved=moved_over, moved_check="nics"),
+    },
     words={
         "mpi_allreduce_transport": "MPI all-reduce's transport",
         "mpi_pingpong_transport": "MPI ping-pong's transport",

@@ -384,6 +384,24 @@ def moved(output: Output[MpiSettings]) -> Iterator[Moved]:
         yield Moved(node, None, payload, payload)
 
 
+def moved_over(output: Output[MpiSettings]) -> Iterator[Moved]:
+    """Yield what must have gone over the one NIC that UCX's log names on a node, in bytes.
+
+    A log that names several says not which message went over which. Raises BadInput.
+    """
+    order, nodes = output.order, output.record.nodes
+    if order.transport is None or len(nodes) < 2:
+        return
+    named: dict[str, set[str]] = {}
+    for lane in parse_ucx_log(output.text, file=output.file).lanes:
+        named.setdefault(lane.host, set()).add(lane.device)
+    allreduce = output.record.test.startswith("mpi_allreduce")
+    payload = float(sum(order.steps() if allreduce else order.powers_of_two()) * order.iterations)
+    for node in nodes:
+        if len(devices := named.get(node, ())) == 1:
+            yield Moved(node, next(iter(devices)), payload, payload)
+
+
 def _pingpong(output: Output[MpiSettings]) -> tuple[PingpongRow, ...]:
     """Return the rows of the ping-pong, if it is the one that was ordered. Raises BadInput."""
     order, fix = output.order, "run it as planned"

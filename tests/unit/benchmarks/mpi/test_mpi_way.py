@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from shakedown.references.files import load_catalogue
 from shakedown.run.nic_counters import JobFolder
 from tests.kit import records
 from tests.kit.cases import cases
+from tests.kit.job import write_counters
 from tests.kit.run import collected, python, raw_of, write_run
 from tests.kit.site import lab_fabric, nic, plan_site
 
@@ -60,7 +62,7 @@ def site(**mpi):
 def measured(tmp_path, monkeypatch):
     """Plan a run of two nodes, run its job with a made-up srun, and return cells by their last part."""
 
-    def run(ways, layer="", notes=(), fails="", **mpi):
+    def run(ways, layer="", notes=(), fails="", counted=10_000, **mpi):
         file = tmp_path / "mpi.yml"
         file.write_text(PROFILE)
         plan, jobs = plan_site(site(**mpi), [file])
@@ -72,6 +74,8 @@ def measured(tmp_path, monkeypatch):
         state = {"state": "FAILED", "exit_code": "1:0"} if fails else {}
         raw = raw_of(write_run(folder, plan, jobs), spec, nodes=["n1", "n2"], **state)
         (raw / "spec.json").write_text(json.dumps(spec.settings))
+        now = [(datetime.now(UTC) + timedelta(seconds=s)).isoformat() for s in (0, 1)]
+        write_counters(raw, ["n1", "n2"], counted, (now[0], now[1]))
         for note in notes:
             (raw / f"pinned.{note['node']}.{note['rank']}.json").write_text(json.dumps(note))
         for name, value in BENCHMARK.jobs["mpi_allreduce"].launch(spec, raw).variables.items():
@@ -101,11 +105,18 @@ def test_rc_as_planned_passes(measured, tmp_path):
     """Catches: a job that does not record what UCX chose; keepalive's datagrams taken for the way of data."""
     verdict, cells, status = measured({node: [SELF, RC] for node in ("n1", "n2")})
     assert (status, outcomes(cells)) == (0, {"network": "PASS", "nics": "PASS"})
-    # Nothing else is open but what the NICs' counters, which are not there, would have to bear out.
+    # Nothing else is open but the all-reduce, whose made-up rate is not that of its time.
     assert {cell.cell.split("/")[1] for cell in verdict.cells} == {"mpi_allreduce"}
     raw = tmp_path / "r1/raw/collective.mpi_allreduce.a1"
     assert (raw / "mpi_allreduce_transport.log").read_text().count("rc_verbs/rxe0:1") == 2
     assert not list(raw.glob("ucx.*"))
+
+
+def test_a_nic_that_ucx_names_and_that_carried_nothing_does_not_pass(measured):
+    """Catches: a PASS over a dead rail, whose addresses the kernel sends over another one."""
+    verdict, cells, _ = measured({node: [SELF, RC] for node in ("n1", "n2")}, counted=7)
+    assert (verdict.outcome, outcomes(cells)) == ("INCONCLUSIVE", {"network": "PASS", "nics": "INCONCLUSIVE"})
+    assert "n1 rxe0: by the outputs of this job it sent 40 bytes, the NIC counted 7 bytes" in cells["nics"][1]
 
 
 def test_tcp_does_not_pass_for_rc(measured):
