@@ -1,9 +1,10 @@
 """Who lost the packets that a receiver misses: its own counter accuses the good end.
 
 A NIC that receives counts what is missing, and one that sends counts what it had to repeat. Where the packets
-went is told by what drops or damages them, the leaf's ports and the NICs. What none of them counted was most
-likely lost before the leaf. Where that was not read, both ends are named. Where the NICs received to the last
-packet what they sent, nothing was lost: packets overtook each other.
+went is told by what drops or damages them, the leaf's ports and the NICs. What none of them counted as
+dropped is placed by a balance of frames: what a NIC sent and its port received, what entered the leaf and
+left it. Where that was not read, all that lies between is named. Where the NICs received to the last packet
+what they sent, nothing was lost: packets overtook each other.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _MOVED = frozenset({"tx_bytes", "rx_bytes"})
 # What a NIC sent and received of RDMA, in packets.
 _SENT = frozenset({"rdma.sent_pkts", "ib.port_xmit_packets"})
 _RECEIVED = frozenset({"rdma.rcvd_pkts", "ib.port_rcv_packets"})
+# Frames of any kind: of a NIC's interface while a job runs, of a port over the stage.
+_FRAMES = {"netdev.rx_packets": 0, "netdev.tx_packets": 1, "rx_packets": 0, "tx_packets": 1}
 _Place = tuple[Stage, str, str]  # stage, node, rail
 _Drop = tuple[int, str, str, str]  # packets, negative so that the most comes first; counter, device, port
 # A drop explains up to this many times as many missed packets: after one, others come out of sequence.
@@ -58,9 +61,13 @@ class Losses:
     # (stage, switch, port between switches) -> its other end, and by counter of _MOVED how much
     moved: dict[tuple[Stage, str, str], tuple[str, dict[str, int]]] = field(default_factory=dict)
 
+    # (stage, node, rail) -> frames received and sent by its NIC in all jobs, and by its leaf's port
+    nic_frames: dict[_Place, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    port_frames: dict[_Place, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+
     def add(self, reading: CounterReading) -> None:
         """Take one reading into account; most are of no use here."""
-        rail, name, delta = reading.rail, reading.counter, reading.delta
+        rail, name, delta, stage = reading.rail, reading.counter, reading.delta, reading.stage
         if delta is None or COUNTERS.get(name) is Due.BOUNDED:
             return
         if reading.kind != "nic" and name != LOST and delta and drops(name):
@@ -72,6 +79,10 @@ class Losses:
             return
         if name == LOST:
             self.in_leaf[reading.stage, rail] += delta
+        elif (way := _FRAMES.get(name)) is not None and (reading.kind == "nic") is name.startswith("netdev"):
+            nic = reading.kind == "nic"
+            node = reading.device if nic else (reading.peer or "").partition("/")[0]
+            (self.nic_frames if nic else self.port_frames)[stage, node, rail][way] += delta
         elif reading.kind == "nic" and delta and _MISSED.search(name):
             self.missed[reading.stage, reading.test, rail][reading.device] += delta
         elif reading.kind == "nic" and name in _SENT | _RECEIVED:
@@ -159,13 +170,58 @@ class Losses:
             none = read and not (leaf or nic or inside or link or (worst and worst[1]))
             why = "the leaf dropped none" if none else "not as many were dropped where it was read"
             why = why if read else "not every NIC and port on the way was read"
-            if none and (sender or alone):
-                lead = f"{sender} {rail} tx" if sender else f"{alone} {rail} rx"
-                why = f"{why}: likely {sender or alone}'s NIC or its cable"
+            balance = (
+                self._balance(stage, rail, sender or alone, total, up=bool(sender)) if none else ("", "")
+            )
+            if balance[1]:
+                lead, why = (
+                    balance[0] or (f"{sender} {rail} tx" if sender else f"{alone} {rail} rx"),
+                    balance[1],
+                )
             else:
                 all_ends = sorted(missed.keys() | {p for node in missed for p in partners[node]})
                 lead = f"packets were lost on {rail} between {those(all_ends, 'node')}, by which is not told"
         return f"{lead}: {said}, {why}"
+
+    def _balance(self, stage: Stage, rail: str, node: str, total: int, *, up: bool) -> tuple[str, str]:
+        """Return who lost packets on the way of one node, and why; nothing where frames place them nowhere.
+
+        The first is empty where it is that node's own link. `up`: it sent them. Ports count over the whole
+        stage, and a leaf keeps frames that are its own (LLDP): only what exceeds that of the rail's other
+        nodes, or of other rails, was lost.
+        """
+        if not node:
+            return "", ""
+        beside = sorted(
+            {at[1] for at in self.nic_frames.keys() & self.port_frames.keys() if at[::2] == (stage, rail)}
+        )
+        if node not in beside or len(beside) == 1:
+            look = f"compare the frames that {node}'s NIC and its port count"
+            return "", f"the leaf dropped none: likely {node}'s NIC, its cable or the port, {look}"
+        lacking = {one: self._on_link(stage, one, rail, up=up) for one in beside}
+        usual = max(sent - came for one, (sent, came) in lacking.items() if one != node)
+        sent, came = lacking[node]
+        inside = dict[str, int]()
+        if not any(at == stage for at, *_ in self.moved):  # else frames enter and leave by ports of no rail
+            for (at, _, on), (entered, left) in self.port_frames.items():
+                if at == stage:
+                    inside[on] = inside.get(on, 0) + entered - left
+        least = max((n for on, n in inside.items() if on != rail), default=None)
+        in_leaf = 0 if least is None else inside[rail] - max(least, 0)
+        on_link = sent - came - max(usual, 0)
+        if on_link * _MOST_TIMES >= total and on_link >= in_leaf:
+            ends = (f"{node}'s NIC", "its port") if up else ("its port", f"{node}'s NIC")
+            ways = f"of {sent} frames that {ends[0]} sent, {ends[1]} received {came}"
+            return "", f"the leaf dropped none, {ways}: likely {node}'s NIC, its cable or the port"
+        if in_leaf * _MOST_TIMES >= total:
+            what = f"{inside[rail]} frames more entered its ports on {rail} than left them"
+            return f"the leaf lost packets on {rail}", f"{what}, and no drop counter tells of them"
+        return "", ""
+
+    def _on_link(self, stage: Stage, node: str, rail: str, *, up: bool) -> tuple[int, int]:
+        """Return the frames that were sent and received on a node's link, one way."""
+        nic, port = self.nic_frames[stage, node, rail], self.port_frames[stage, node, rail]
+        return (nic[1], port[0]) if up else (port[1], nic[0])
 
     def of_switch(self, stage: Stage, switch: str) -> str:
         """Say which port lost what entered a switch and never left it, where one counted about as much."""

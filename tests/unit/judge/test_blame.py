@@ -145,7 +145,11 @@ ALL = list(combinations(FOUR, 2))
 @cases(
     "missed, pairs, begins",
     ({"n1": 9, "n2": 9, "n4": 9}, ALL, "n3 rail0 tx: n1, n2 and n4 missed 27 packets, the leaf dropped none"),
-    ({"n1": 9}, ALL, "n1 rail0 rx: n1 missed 9 packets, the leaf dropped none: likely n1's NIC or its cable"),
+    (
+        {"n1": 9},
+        ALL,
+        "n1 rail0 rx: n1 missed 9 packets, the leaf dropped none: likely n1's NIC, its cable or",
+    ),
     ({"n1": 9, "n2": 9}, ALL, "packets were lost on rail0 between n1..n4 (4 nodes), by which is not told"),
     ({"n1": 9}, [("n1", "n2"), ("n1", "n3")], "packets were lost on rail0 between n1, n2 and n3, by which"),
     (
@@ -157,6 +161,55 @@ ALL = list(combinations(FOUR, 2))
 def test_a_node_is_named_only_where_it_is_told_from_its_partners(missed, pairs, begins):
     """Catches: a receiver blamed for its sender, and a sender named that may as well be another."""
     assert told(missed, pairs).startswith(begins)
+
+
+def frames(rail, *of_nodes):
+    """Frames that each node's NIC sent, its port received, the port sent and the NIC received."""
+    counters = ("netdev.tx_packets", "rx_packets", "tx_packets", "netdev.rx_packets")
+    for node, deltas in zip(("n1", "n2"), of_nodes, strict=True):
+        for kind, counter, delta in zip(("nic", *2 * ["switch_port"], "nic"), counters, deltas, strict=True):
+            one = reading(kind, node, counter, delta)
+            yield one.model_copy(update={"rail": rail, "port": f"{rail}-{one.port}"})
+
+
+# Ports count over the stage, NICs while jobs run: 30 frames of LLDP and ARP each way beside the jobs' own.
+TWO = ("n1", "n2")
+
+
+@cases(
+    "of_rail, begins, ends",
+    (
+        [(500, 530, 530, 500), (600, 530, 530, 500)],
+        "n2 rail0 tx: n1 missed 100 packets, the leaf dropped none, of 600 frames that n2's NIC sent, its "
+        "port received 530",
+        "likely n2's NIC, its cable or the port",
+    ),
+    (
+        [(500, 530, 530, 500), (600, 630, 530, 500)],
+        "the leaf lost packets on rail0: n1 missed 100 packets, 100 frames more entered its ports on rail0",
+        "no drop counter tells of them",
+    ),
+    (
+        [(500, 530, 630, 600), (600, 630, 530, 500)],
+        "packets were lost on rail0 between n1 and n2, by which is not told",
+        "the leaf dropped none",
+    ),
+)
+def test_a_loss_that_nobody_counted_is_placed_by_the_balance_of_frames(of_rail, begins, ends):
+    """Catches: a good NIC and cable blamed for what the leaf lost before it counted; LLDP taken for loss."""
+    healthy = frames("rail1", (500, 530, 630, 600), (600, 630, 530, 500))
+    readings = [*frames("rail0", *of_rail), *healthy]
+    said = told({"n1": 100}, [TWO], *readings, nodes=TWO)
+    assert said.startswith(begins), said
+    assert said.endswith(ends), said
+
+
+def test_frames_that_a_leaf_keeps_to_itself_accuse_it_of_nothing():
+    """Catches: a leaf blamed for LLDP, which enters every port and leaves none."""
+    kept = [(500, 700, 530, 500), (600, 800, 630, 600)]
+    said = told({"n1": 100}, [TWO], *frames("rail0", *kept), *frames("rail1", *kept), nodes=TWO)
+    assert said.startswith("packets were lost on rail0 between n1 and n2"), said
+    assert told({"n1": 100}, [TWO], *frames("rail0", *kept), nodes=TWO).startswith("packets were lost"), said
 
 
 def test_a_drop_that_explains_little_accuses_nothing():
