@@ -1,7 +1,8 @@
 """Fixtures of the mesh's tests."""
 
 import pytest
-from local_mesh import LocalMesh, spec_data
+
+from tests.unit.benchmarks.perftest.local_mesh import LocalMesh, spec_data
 
 
 @pytest.fixture

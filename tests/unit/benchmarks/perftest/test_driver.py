@@ -6,12 +6,12 @@ import socket
 import time
 
 import pytest
-from local_mesh import REPOSITORY
 
 from shakedown.benchmarks.perftest.mesh.schedule import blocks_of, drop_superseded, pairs_of
 from shakedown.records.base import cell_id
 from shakedown.records.plan import PlanItem
 from tests.kit.run import python
+from tests.unit.benchmarks.perftest.local_mesh import REPOSITORY
 
 # Drivers that wait for each other by the clock.
 pytestmark = pytest.mark.slow

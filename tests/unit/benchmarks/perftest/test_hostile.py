@@ -5,7 +5,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from local_mesh import free_ports, spec_data
 
 from shakedown.benchmarks.perftest.mesh.driver import session_of
 from shakedown.benchmarks.perftest.mesh.rendezvous import Agent, Meetings, Partner, ports_of, problems_of
@@ -14,6 +13,7 @@ from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.mesh.wire import PeerLost, ask, decode
 from shakedown.run.ownership import SECRET, is_of_nodes
 from tests.kit.cases import cases
+from tests.unit.benchmarks.perftest.local_mesh import free_ports, spec_data
 
 NESTED = b'{"type":"ping","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 # Within Python's limit where it is parsed, beyond it where somebody walks through it or prints it.

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from local_mesh import spec_data
 
 from shakedown.benchmarks.perftest.mesh.schedule import pack_rounds
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
@@ -21,6 +20,7 @@ from shakedown.judge.localise.suspects import (
 from shakedown.run.folder import Run
 from shakedown.simulate.fabric import FaultKind, Shape, build_fabric, draw_fault, measure
 from tests.kit.cases import cases
+from tests.unit.benchmarks.perftest.local_mesh import spec_data
 
 
 def test_a_healthy_simulated_run_passes_and_nobody_is_at_fault(shakedown, tmp_path):

@@ -6,7 +6,6 @@ import os
 
 import pytest
 from fake_perftest import report
-from local_mesh import spec_data
 
 from shakedown.benchmarks.perftest.mesh.completeness import lost_nodes
 from shakedown.benchmarks.perftest.mesh.completeness import main as ended
@@ -15,6 +14,7 @@ from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.judge.localise.outdir import Outdir, is_outdir
 from shakedown.judge.localise.suspects import first_pairs
 from shakedown.records.errors import BadInput
+from tests.unit.benchmarks.perftest.local_mesh import spec_data
 
 START = "2026-01-01T00:00:00.000Z"
 

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 from fake_perftest import report
-from local_mesh import LocalMesh
 
 from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.perftest.mesh.perftest import argv
@@ -16,6 +15,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.site import document, hosts, plan_site
+from tests.unit.benchmarks.perftest.local_mesh import LocalMesh
 
 
 @pytest.mark.slow

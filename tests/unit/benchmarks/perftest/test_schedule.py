@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from local_mesh import spec_data
 
 from shakedown.benchmarks.perftest.mesh.completeness import lost_nodes
 from shakedown.benchmarks.perftest.mesh.schedule import (
@@ -35,6 +34,7 @@ from shakedown.references.catalogue import Catalogue, Profile, ReferenceEntry
 from tests.kit.cases import cases
 from tests.kit.run import python
 from tests.kit.site import WHERE, document, plan_site
+from tests.unit.benchmarks.perftest.local_mesh import spec_data
 
 
 def names(n):

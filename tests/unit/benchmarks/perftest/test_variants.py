@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 from fake_perftest import report
-from local_mesh import LocalMesh
 
 from shakedown.benchmarks.perftest.mesh.perftest import CmListener, argv, listening_by_cm
 from shakedown.benchmarks.perftest.mesh.spec import SWEEP, parse_spec
@@ -18,6 +17,7 @@ from shakedown.references.files import load_catalogue
 from shakedown.references.physical import add_physical
 from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, plan_site
+from tests.unit.benchmarks.perftest.local_mesh import LocalMesh
 from tests.unit.benchmarks.perftest.test_planned_mesh import output_of
 
 PLAIN = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 1000}
