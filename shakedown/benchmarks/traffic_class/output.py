@@ -257,16 +257,21 @@ def _evidence(output: Output[TrafficClassSettings], sink: str) -> Arrivals:
 
 
 def _way(output: Output[TrafficClassSettings], sender: str, sink: str) -> str:
-    """Return the leaf ports on the way, and what was read of their settings."""
+    """Return who may have done it: the leaf ports on the way, by their settings, and else the sender too.
+
+    What arrives is one witness: tc, nftables or eBPF on the sender's rail would give the same.
+    """
     ports = output.order.wanted.ports
+    netdev = output.order.nodes[sender].rails[output.record.rail or ""].netdev
+    itself = f", or by {sender} itself: look at tc filter show dev {netdev or output.record.rail} egress"
     ends = [ports.get(node, {}).get(output.record.rail or "") for node in (sender, sink)]
     known = [end for end in ends if end is not None]
     if len(known) < len(ends):
-        return ""
+        return itself
     (leaf, port), (last_leaf, last_port) = known
     text = f", {leaf} {port} to {last_leaf} {last_port}"
     read = settings_of_ports(output.folder.path.parent, known)
     if any(lines is None for lines in read.values()):
-        return text
+        return text + itself
     wrong = next((f"{' '.join(end)}: {lines[0]}" for end, lines in read.items() if lines), "")
-    return f"{text} ({wrong})" if wrong else f"{text}, whose settings read as wanted"
+    return f"{text} ({wrong})" if wrong else f"{text}, whose settings read as wanted{itself}"
