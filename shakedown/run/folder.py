@@ -15,10 +15,18 @@ from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import LARGEST_DOCUMENT, open_plain, read_record, refuse_schema, strict_json
+from shakedown.records.reading import (
+    LARGEST_DOCUMENT,
+    open_plain,
+    read_bytes,
+    read_record,
+    refuse_schema,
+    strict_json,
+)
 from shakedown.records.refusals import refusal
 from shakedown.records.results import CounterReading, Measurement, RunProblem, Snapshot
 from shakedown.records.verdict import Verdict
+from shakedown.records.wording import printable
 
 # A run as a folder (`reports/runs/<run-id>/`): the edge where its files are read and written.
 #
@@ -30,6 +38,10 @@ PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "coun
 INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
 # What the customer signed before the run, where there was an order.
 ORDER, ORDER_SIGNATURE = "order.json", "order.json.sig"
+# What below raw/ only the controller writes. Jobs, and whoever can write to their share, have no part in it:
+# the playbook never fetches it, and lists in FOREIGN what lay on the share under such a name.
+OF_CONTROLLER = ("switches.*", "server_power", "paths.jsonl", "nightly.json", "playbook.txt", "foreign.txt")
+FOREIGN = "foreign.txt"
 # A collective over 4,096 named nodes is a line of about 60 kB.
 LONGEST_LINE = 1 << 20
 # What a path below raw/ may not be made of.
@@ -39,6 +51,17 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 L = TypeVar("L", Measurement, CounterReading)
 
 
+def _foreign(path: Path) -> list[str]:
+    """Return the problem of files on the share that only the controller writes."""
+    if not os.path.lexists(path):
+        return []
+    names = printable(", ".join(read_bytes(path, LONGEST_LINE).decode(errors="replace").split("\n")))
+    return [
+        f"somebody put {names[:200]} on the share, which only the controller writes: it was not taken, and "
+        "what else was changed there is not known"
+    ]
+
+
 class Run:
     """A run folder, opened for reading. `problems` fills while the files are read."""
 
@@ -46,7 +69,7 @@ class Run:
         if not folder.is_dir():
             raise BadInput("is not a run folder", fix="name a folder that holds plan.json", file=folder)
         self.folder = folder
-        self.problems: list[str] = []
+        self.problems: list[str] = _foreign(folder / RAW / FOREIGN)
         self.plan = read_record(folder / PLAN, Plan)
         self._raw_seen: dict[str, str] = {}  # path: why it is no evidence
         self._raw_folders: set[str] = set()

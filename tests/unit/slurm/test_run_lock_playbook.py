@@ -5,8 +5,10 @@ import os
 import signal
 
 import pytest
-from submit_host import SubmitHost
+import yaml
+from submit_host import CHECKOUT, SubmitHost
 
+from shakedown.run.folder import OF_CONTROLLER
 from shakedown.run.lock import end, with_argument
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -122,6 +124,42 @@ def test_a_limit_is_refused_in_a_sentence(site, limit):
     assert "acceptance needs all hosts of the inventory, so call it without --limit" in said
     assert "hostvars" not in said.lower()
     assert not (site.home / "run.lock").exists()
+
+
+def test_what_only_the_controller_writes_is_not_taken_from_the_share(site):
+    """Catches: a PASS over drops, as somebody on the share replaced the reading; watts that get lost."""
+    site.plan("one")
+    own = {"server_power/n1.jsonl": "watts", "switches.fabric/leaf0.after.json": "the controller's"}
+    (site.runs / "one/raw/server_power").mkdir()
+    (site.runs / "one/raw/server_power/n1.jsonl").write_text(own["server_power/n1.jsonl"])
+    reframe = site.home / "venv/bin/reframe"
+    reframe.write_text(
+        reframe.read_text()
+        + """
+for place in (run, Path(CONTROLLER)):
+    for name in ("switches.fabric/leaf0.after.json", "server_power/n1.jsonl", "paths.jsonl"):
+        if place == run or name.startswith("switches"):
+            file = place / "raw" / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("forged" if place == run else "the controller's")
+""".replace("CONTROLLER", repr(str(site.runs / "one")))
+    )
+    _, said = site.play("one", "-e", "stage_limit_s=600")
+    assert "Report:" in said, said[-3000:]
+    raw = site.runs / "one/raw"
+    assert {name: (raw / name).read_text() for name in own} == own
+    assert not (raw / "paths.jsonl").exists()
+    verdict = json.loads((site.runs / "one/verdict.json").read_text())
+    assert verdict["problems"][0].startswith(
+        "somebody put paths.jsonl, server_power, switches.fabric on the share"
+    )
+    assert verdict["outcome"] != "PASS"
+
+
+def test_the_playbook_and_the_verdict_know_the_same_files_of_the_controller():
+    """Catches: a file that the controller writes and the fetch takes from the share."""
+    plays = yaml.safe_load((CHECKOUT / "playbooks/parts/verdict.yml").read_text())
+    assert tuple(plays[0]["vars"]["verdict_own"]) == OF_CONTROLLER
 
 
 def test_a_night_names_its_own_nodes(site):
