@@ -156,11 +156,15 @@ _CLASSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("product",),
         ("bios_version", "bmc_firmware", "cpu", "cpu_microcode", "os", "kernel", "kernel_options"),
     ),
+    # How much of it there is, of nodes under test alone: a submit host may have less.
+    "delivered": (("product",), ("cpus", "memory_kib", "gpus", "nics")),
     "nic": (("psid", "board", "driver"), ("firmware", "driver_version")),
     "gpu": (("name",), ("vbios_version", "driver_version")),
     "software": ((), ("version",)),
 }
-PARTS = tuple(_CLASSES)
+PARTS = tuple(kind for kind in _CLASSES if kind != "delivered")
+# By how much the memory of like nodes may differ: the kernel keeps some for itself. One module of 32 is 3 %.
+_LIKE_MEMORY = 0.02
 
 
 def odd_parts(
@@ -172,32 +176,68 @@ def odd_parts(
     that must have the tools that others of their product have; a submit host need not. None: all nodes.
     """
     nodes = {c.host for c in inventory.components if c.kind == "node"}
-    parts = [part for part in inventory.components if part.host in nodes and part.kind in _CLASSES]
+    parts = [part for part in inventory.components if part.host in nodes and part.kind in PARTS]
+    tested = nodes if under_test is None else nodes & {*under_test}
     counted: dict[tuple[str, str], list[str]] = {}
     values: dict[tuple[str, str, str], list[tuple[Component, str]]] = defaultdict(list)
     classes = _classes_of_silent_nics(parts)
-    for part in (*parts, *_missing_tools(parts, nodes if under_test is None else nodes & {*under_test})):
-        counted.setdefault((part.host, part.kind), [])
+    for part in (*parts, *_missing_tools(parts, tested), *_delivered(parts, tested)):
+        counted.setdefault((part.host, _told_as(part.kind)), [])
         group = part.name if part.kind == "software" else classes.get((part.host, part.name), _class(part))
         for key in _CLASSES[part.kind][1]:
             values[part.kind, group, key].append((part, part.attributes.get(key, "")))
     for (kind, _, key), members in values.items():
-        counts = Counter(value for _, value in members).most_common(2)
+        counts = Counter(value for _, value in members).most_common(3)
         if len(counts) == 1:
             continue
-        (first, often), (_, next_often) = counts
+        (first, often), (_, next_often) = counts[:2]
+        several = ", ".join(f"{value or 'nothing'} on {number}" for value, number in counts)
         for part, value in members:
             if often > next_often and value == first:
                 continue
-            what = key if kind == "node" else f"{part.name} {key}"
+            what = key if _told_as(kind) == "node" else f"{part.name} {key}"
             most = (
                 f"{first or 'nothing'} on {often} others"
                 if often > next_often
-                else "and the class has no majority"
+                else f"and the class has no majority ({several})"
             )
-            counted[part.host, kind].append(f"{what} is {value or 'not there'}, {most}")
+            counted[part.host, _told_as(kind)].append(f"{what} is {value or 'not there'}, {most}")
     for (host, kind), odd in counted.items():
         yield host, kind, len(odd), "; ".join(odd)
+
+
+def _told_as(kind: str) -> str:
+    return "node" if kind == "delivered" else kind
+
+
+def _delivered(parts: Collection[Component], under_test: Collection[str]) -> Iterator[Component]:
+    """Yield how many CPUs, GPUs and NICs each node has, and its memory: what is alike as one figure."""
+    mine = [part for part in parts if part.host in under_test]
+    kinds: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: {"gpu": Counter(), "nic": Counter()})
+    for part in mine:
+        told = part.attributes
+        if part.kind == "gpu":
+            kinds[part.host]["gpu"][told.get("name", "unknown")] += 1
+        elif part.kind == "nic" and _ON_PCI.match(told.get("pci", "")):
+            kinds[part.host]["nic"][told.get("driver", "unknown")] += 1
+    usual: list[int] = []
+    for part in sorted(mine, key=lambda p: (natural_key(p.host), p.name)):
+        if part.kind != "node":
+            continue
+        memory = part.attributes.get("memory_kib", "")
+        if memory.isdecimal() and len(memory) < 16:
+            size = int(memory)
+            like = next((one for one in usual if abs(size - one) <= _LIKE_MEMORY * one), None)
+            usual += [] if like is not None else [size]
+            memory = str(size if like is None else like)
+        counts = {
+            f"{kind}s": ", ".join(f"{n} x {name}" for name, n in sorted(found.items()))
+            for kind, found in kinds[part.host].items()
+        }
+        amounts = {"cpus": part.attributes.get("cpus", ""), "memory_kib": memory, **counts}
+        product = part.attributes.get("product", "")
+        attributes = {key: value for key, value in {"product": product, **amounts}.items() if value}
+        yield part.model_copy(update={"kind": "delivered", "attributes": attributes})
 
 
 def _class(part: Component) -> str:
