@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shakedown.benchmarks.base.contract import without
 from shakedown.benchmarks.gpu.output import TopologyRow, parse_query, parse_topology
+from shakedown.physics.host_links import MODELS, by_driver_name, by_name
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Name, Params, Record, Stage, shape
@@ -35,6 +36,7 @@ _LINK = shape(r"^(NV\d+|PIX|PXB|PHB|NODE|SYS)$", "a connection as nvidia-smi top
 class GpuState(Record):
     """What every GPU of a node must show. None: not checked, because the platform does not report it."""
 
+    model: Name | None = None  # None: acceptance.scope.gpu, if it is a model that physics.host_links knows
     pcie_generation: int | None = Field(default=None, ge=1)  # under load; an idle link may be slower
     pcie_width: int | None = Field(default=None, ge=1)
     nvlinks: int | None = Field(default=None, ge=0)  # active ones of each GPU
@@ -43,6 +45,13 @@ class GpuState(Record):
     numa: tuple[int, ...] | None = None  # NUMA node of GPU 0, 1, ...
     ecc: bool = True
     xid: bool = True  # the kernel log can be read and must hold no Xid of the driver
+
+    @field_validator("model")
+    @classmethod
+    def _known(cls, model: str | None) -> str | None:
+        if model is not None and by_name(model) is None:
+            raise ValueError(f"no such model is known here; there are {', '.join(m.name for m in MODELS)}")
+        return model
 
 
 class GpuNode(Record):
@@ -94,6 +103,7 @@ def gpu_nodes(draft: PlanDraft) -> tuple[str, ...]:
 def gpu_checks(state: GpuState) -> tuple[str, ...]:
     """Return the names of the checks on every GPU, in order."""
     asked = {
+        "model": state.model is not None,
         "pcie": state.pcie_generation is not None or state.pcie_width is not None,
         "nvlink": state.nvlinks is not None,
         "topology": state.topology is not None,
@@ -109,6 +119,9 @@ def plan_gpu_node(draft: PlanDraft, stage: GpuNode) -> None:
     """Every GPU's state, and every test of nvbandwidth on every GPU or pair; one job for all nodes."""
     nodes = gpu_nodes(draft)
     gpus = {node: draft.site.gpus[node] for node in nodes}
+    bought = draft.site.acceptance.scope.get("gpu")
+    if stage.state.model is None and isinstance(bought, str) and by_name(bought):
+        stage = stage.model_copy(update={"state": stage.state.model_copy(update={"model": bought})})
     cells: list[tuple[Params, list[str]]] = [({"check": "count"}, list(nodes))]
     if stage.state.xid:
         cells.append(({"check": "xid"}, list(nodes)))
@@ -213,6 +226,10 @@ def judge_gpu(
     def found(check: str, ok: bool | None, text: str) -> GpuCheck:
         return GpuCheck(check, gpu.index, None if ok is None else int(not ok), text)
 
+    if wanted.model is not None:
+        model = by_driver_name(gpu.name)
+        text = f"the driver calls it {gpu.name}, {wanted.model} wanted"
+        yield found("model", model is not None and model.name == wanted.model, text)
     generation, width = wanted.pcie_generation, wanted.pcie_width
     if generation is not None or width is not None:
         seen = (load.pcie_generation, load.pcie_width) if load else (None, None)

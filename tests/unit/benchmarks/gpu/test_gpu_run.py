@@ -5,7 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from shakedown.benchmarks.gpu.state import GpuState, judge_gpu, parse_gpu_look
 from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
@@ -15,6 +17,7 @@ from shakedown.records.results import Measurement
 from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import leave_the_rest
+from tests.kit.site import one_node, plan_site
 
 NCCL = "collective.nccl0.one-process.1x.gpu1"
 SIZE = "collective/nccl_all_reduce/{}/gpu1/-/-/dtype=float,size_bytes={}"
@@ -115,6 +118,34 @@ def test_nvlink_sharp_against_expectation(run, wanted, channels, says):
     outcome, reason = cells(run)[TRANSPORT.format("nvls")]
     assert outcome is Outcome.FAIL
     assert says in reason
+
+
+@cases(
+    "model, called, wrong",
+    ("H200-SXM", "NVIDIA H200", 0),
+    ("H200-SXM", "NVIDIA A10", 1),
+    ("H200-SXM", "NVIDIA H200 NVL", 1),
+    ("H100-SXM", "NVIDIA H100 80GB HBM3", 0),
+    ("H100-SXM", "NVIDIA H100 PCIe", 1),
+)
+def test_a_gpu_of_another_model_than_was_bought_is_named(run, model, called, wrong):
+    """Catches: A10s that pass on the profile of an H200, or a card with the name of the right generation."""
+    folder = run / "raw/node.gpu_node.a1"
+    shown = (folder / "gpus.gpu1.after.json").read_text().replace("NVIDIA H200", called)
+    gpus = parse_gpu_look(shown).gpus
+    found = [next(judge_gpu(gpu, GpuState(model=model), None, None)) for gpu in gpus]
+    assert {(one.check, one.wrong) for one in found} == {("model", wrong)}
+    assert found[0].detail == f"the driver calls it {called}, {model} wanted"
+
+
+def test_a_site_that_says_its_gpu_has_it_checked():
+    """Catches: a site of H200s whose plan never asks what the GPUs are called; a model that nobody knows."""
+    site = one_node("lab", gpus=2, scope={"gpu": "H200-SXM"}, gpu_node={})
+    plan, _ = plan_site(site, [])
+    asked = [item.params["gpu"] for item in plan.items if item.params.get("check") == "model"]
+    assert asked == [0, 1]
+    with pytest.raises(ValidationError, match="there are A100-SXM"):
+        GpuState(model="H2000")
 
 
 def test_a_log_that_does_not_tell_proves_nothing(run):
