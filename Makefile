@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test_switch_faults.py \
 	--deselect tests/lab/test_switch_faults.py::test_loss_and_a_dead_pace_are_seen_at_their_rail
 
-.PHONY: help setup acceptance test test-code test-faults test-all test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-code test-slow test-faults test-all test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -29,6 +29,11 @@ test: setup  ## everything that CI runs: lint, test-code, test-bare, test-faults
 
 test-code: setup  ## all tests that need no lab: unit, decisions, recorded runs, browser, wheel
 	@$(PYTHON) -m pytest $(PARALLEL) tests/unit tests/decision tests/runs tests/browser tests/packaging
+
+# Beside test-bare, which runs the fast tests of what is committed on Debian's own Python.
+test-slow: setup  ## of test-code, what test-unit does not run
+	@$(PYTHON) -m pytest $(PARALLEL) -m slow tests/unit tests/decision tests/runs
+	@$(PYTHON) -m pytest $(PARALLEL) tests/browser tests/packaging
 
 test-faults: setup  ## planted faults in the virtual cluster of two nodes, each named
 	@$(PYTHON) -m pytest -v --durations=30 $(LAB_TESTS)

@@ -42,8 +42,22 @@ class Phase:
     prepares: bool = False
 
 
-def phases(lab: str) -> tuple[Phase, ...]:
-    """Return the phases, in the order in which they are shown; `lab` is the name of the lab they use."""
+def all_is_committed() -> bool:
+    """Whether this checkout is its HEAD, which test-bare clones; no where git cannot tell."""
+    status = ("git", "-C", str(CHECKOUT), "status", "--porcelain")
+    try:
+        done = subprocess.run(status, capture_output=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0 and not done.stdout.strip()
+
+
+def phases(lab: str, *, committed: bool) -> tuple[Phase, ...]:
+    """Return the phases, in the order in which they are shown; `lab` is the name of the lab they use.
+
+    `committed`: the fast tests run once, in test-bare, which knows only what is committed.
+    """
+    code = "test-slow" if committed else "test-code"
     # Set-up has run: `make test` needs it.
     target = (os.environ.get("MAKE", "make"), "--no-print-directory", "--old-file=setup")
     lab_command = (sys.executable, "-m", "lab")
@@ -52,9 +66,9 @@ def phases(lab: str) -> tuple[Phase, ...]:
         Phase("lab-up", (*lab_command, "up", "--name", lab), prepares=True),
         Phase("lab-converge", (*lab_command, "converge", "--name", lab), ("lab-up",), prepares=True),
         # Not while the lab boots: a kernel that boots on a busy host may give up its TSC (lab/clocks.py).
-        Phase("test-code", (*target, "test-code"), ("lint", "lab-up")),
+        Phase(code, (*target, code), ("lint", "lab-up")),
         # Debian's own Python, and nothing that a machine in use has beside it.
-        Phase("test-bare", (*target, "SUITES=bookworm", "test-bare"), ("test-code", "lab-converge")),
+        Phase("test-bare", (*target, "SUITES=bookworm", "test-bare"), (code, "lab-converge")),
         Phase("test-faults", (*target, "test-faults"), ("test-bare",)),
     )
 
@@ -260,7 +274,7 @@ def main() -> int:
         "PYTHONUNBUFFERED": "1",
     }
     with tempfile.TemporaryDirectory(prefix="shakedown-ci-") as folder:
-        run = Run(phases(lab), Path(folder), environment)
+        run = Run(phases(lab, committed=all_is_committed()), Path(folder), environment)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, run.interrupt)
         try:

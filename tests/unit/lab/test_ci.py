@@ -89,7 +89,7 @@ def test_each_phase_that_is_silent_is_told_of(run, monkeypatch):
 INTERRUPTED = """
 import sys
 from lab import ci
-ci.phases = lambda lab: (ci.Phase("one", ("sh", "-c", "sleep 100 & echo $! > pid; wait")),)
+ci.phases = lambda lab, committed: (ci.Phase("one", ("sh", "-c", "sleep 100 & echo $! > pid; wait")),)
 ci.CHECKOUT = {folder!r}
 ci.cluster.stop = lambda lab: print("stopped", lab, flush=True)
 sys.exit(ci.main())
@@ -114,12 +114,25 @@ def test_whatever_ends_it_the_lab_is_taken_down(tmp_path, number):
     assert left is None or left[0] in "ZX", left
 
 
-def test_every_phase_can_be_called_by_its_name():
+@pytest.mark.parametrize(("committed", "code"), [(True, "test-slow"), (False, "test-code")])
+def test_every_phase_can_be_called_by_its_name(committed, code):
     """Catches: a phase that the Makefile has no longer; one whose predecessor is never run."""
-    phases = ci.phases("x")
+    phases = ci.phases("x", committed=committed)
     names = [phase.name for phase in phases]
     targets = [phase.argv[-1] for phase in phases if "make" in phase.argv[0]]
-    assert targets == ["lint", "test-code", "test-bare", "test-faults"]
+    assert targets == ["lint", code, "test-bare", "test-faults"]
     makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
     assert all(f"\n{target}: setup  ## " in makefile for target in targets)
     assert all(names.index(one) < names.index(phase.name) for phase in phases for one in phase.after)
+
+
+def test_the_fast_tests_run_twice_only_for_what_is_not_committed(tmp_path, monkeypatch):
+    """Catches: changed files that no fast test sees, since test-bare clones HEAD; no git taken for clean."""
+    monkeypatch.setattr(ci, "CHECKOUT", tmp_path)
+    assert not ci.all_is_committed()
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    assert ci.all_is_committed()
+    (tmp_path / "new.py").touch()
+    assert not ci.all_is_committed()
+    monkeypatch.setenv("PATH", "")
+    assert not ci.all_is_committed()
