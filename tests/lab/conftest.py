@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from lab.paths import CHECKOUT
 from tests.kit.run import ran
 
 NAME = os.environ.get("SHAKEDOWN_TEST_LAB", "test")
+SHORT = [
+    {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 100, "rails_at_once": ["one", "all"]},
+    {"test": "ib_send_lat", "size_bytes": 64, "iterations": 50},
+]
 # Labs that a fixture has up now.
 _IN_USE: set[str] = set()
 
@@ -36,7 +41,15 @@ class Site:
     converged: bool = False
     logs: list[Path] = field(default_factory=list)
 
-    def play(self, book: str, **options: Any) -> tuple[bool, str]:
+    @cached_property
+    def short_inventory(self) -> Path:
+        """The inventory with a short fabric stage."""
+        file = self.inventory / "group_vars/all/acceptance.yml"
+        asked = yaml.safe_load(file.read_text(encoding="utf-8"))
+        asked["acceptance"]["perftest"] = SHORT
+        return inventory_with(self.folder / "short", acceptance=asked)
+
+    def play(self, book: str, *, on: Path | None = None, **options: Any) -> tuple[bool, str]:
         """Run a playbook; return whether it ended well, and what it printed."""
         log = self.folder / f"{len(self.logs)}.{book}.log"
         self.logs.append(log)
@@ -46,7 +59,7 @@ class Site:
             name=self.lab.name,
             wheels=self.wheels,
             log=log,
-            inventory=self.inventory,
+            inventory=on or self.inventory,
             **options,
         )
         return well, log.read_text(encoding="utf-8")
@@ -56,16 +69,20 @@ class Site:
         again = (f"{run_id}-{number}" for number in itertools.count(2))
         return next(x for x in itertools.chain([run_id], again) if not (self.folder / x).exists())
 
-    def accept(self, run_id: str, *stages: str) -> tuple[int, dict[str, Any], Path]:
-        """Make a run; return the verdict's exit status, the verdict and the run's folder."""
+    def accept(self, run_id: str, *stages: str, short: bool = False) -> tuple[int, dict[str, Any], Path]:
+        """Make a run; return the verdict's exit status, the verdict and the run's folder.
+
+        `short`: two of perftest's operations, with few iterations, for faults that any of them shows.
+        """
         run_id = self.unused(run_id)
         options = ("-e", f"run_root={self.folder}")
+        inventory = self.short_inventory if short else self.inventory
         if stages:  # of a plan of the whole site: what is left out is NOT-RUN
-            plan = [BIN / "shakedown", "plan", self.inventory, "--output", self.folder / run_id]
+            plan = [BIN / "shakedown", "plan", inventory, "--output", self.folder / run_id]
             known = environment(self.lab.name, self.wheels)
             subprocess.run(plan, check=True, capture_output=True, env=known)
             options += ("-e", f"acceptance_stages={','.join(stages)}")
-        self.play("acceptance.yml", run_id=run_id, options=options)
+        self.play("acceptance.yml", run_id=run_id, options=options, on=inventory)
         run = self.folder / run_id
         judged = ran(BIN / "shakedown", "verdict", run, "--json")
         assert judged.returncode in (0, 1, 3), judged.stderr

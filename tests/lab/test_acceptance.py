@@ -46,7 +46,7 @@ def test_healthy_lab_passes(fresh):
 def test_rail_that_is_down_is_found(fresh):
     """Catches: a dead link passed over because the other rail carries everything."""
     fresh.lab.fault_link_down("n2", "rail1")
-    status, verdict, run = fresh.accept("rail-down", "config", "fabric")
+    status, verdict, run = fresh.accept("rail-down", "config", "fabric", short=True)
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
     failed = [cell for cell in verdict["cells"] if cell["outcome"] == "FAIL"]
     assert any("n2" in cell["reason"] and "rail1" in cell["reason"] for cell in failed), failed
@@ -73,7 +73,7 @@ def test_killed_job_is_inconclusive(fresh):
 
     killer = threading.Thread(target=cancel, daemon=True)
     killer.start()
-    status, verdict, _ = fresh.accept("killed", "fabric")
+    status, verdict, _ = fresh.accept("killed", "fabric", short=True)
     killer.join()
     assert cancelled, "no perftest job was seen running"
     assert (status, verdict["outcome"]) == (3, "INCONCLUSIVE"), verdict["reason"]
@@ -89,7 +89,7 @@ def test_node_that_is_down_before_the_run_is_named(fresh):
     fresh.wait_for_nodes("n2", lambda state: state.endswith("*"), "Slurm does not see that n2 is silent")
     update = ["scontrol", "update", "nodename=n2", "state=down", "reason=planted"]
     assert fresh.lab.ssh("head", update).returncode == 0
-    status, verdict, _ = fresh.accept("node-down", "config", "fabric")
+    status, verdict, _ = fresh.accept("node-down", "config", "fabric", short=True)
     assert status == 3, verdict["reason"]
     assert not verdict["outcomes"].get("FAIL"), [c for c in verdict["cells"] if c["outcome"] == "FAIL"]
     reasons = {
