@@ -84,7 +84,7 @@ def told_by(
     found: list[Told] = []
     for output in _that_count(outputs):
         whose = _own_part(job, output, (failed or {}) if alone else {})
-        problem = why_lost(output.problem, failed or {}) or whose.problem
+        problem = _led_by_slurm(why_lost(output.problem, failed or {}), whose.problem)
         values: Iterable[Value] = ()
         moved: tuple[Moved, ...] = ()
         check = ""
@@ -116,6 +116,13 @@ def told_by(
         measurements = tuple(_measurements(plan, whose, job_folder, output, values, problem))
         found.append(Told(measurements, moved, check))
     return found
+
+
+def _led_by_slurm(own: RunProblem | None, of_job: RunProblem | None) -> RunProblem | None:
+    """Return why an output does not count: what ended its job comes before its tool's last words."""
+    if own is None or of_job is None or of_job.kind != "killed":
+        return own or of_job
+    return own.model_copy(update={"message": f"{of_job.message}; {own.message}"[:2000]})
 
 
 def _impossible_time(output: OutputRecord, job: JobRecord) -> str:

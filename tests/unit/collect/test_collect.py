@@ -158,6 +158,19 @@ def test_a_job_that_did_not_complete_decides_nothing(run, state):
     assert state in cells[CELL].reason
 
 
+def test_of_a_job_that_was_cancelled_slurms_word_comes_first(run):
+    """Catches: scancel reported in a dying tool's words, such as a want of support for CPU binding."""
+    job = run / "raw" / "fabric.ib_write_bw.a1"
+    for journal_file in job.glob("outputs*.jsonl"):
+        lines = [json.loads(line) for line in journal_file.read_text().splitlines()]
+        words = {"kind": "environment", "message": "cluster configuration lacks support for cpu binding"}
+        journal_file.write_text("".join(json.dumps(line | {"problem": words}) + "\n" for line in lines))
+    write_job(
+        job, nodes=PAIR, state="CANCELLED", problem={"kind": "killed", "message": "Slurm says CANCELLED"}
+    )
+    assert "Slurm says CANCELLED; cluster configuration lacks" in judged(run)[1][CELL].reason
+
+
 @pytest.mark.parametrize("told", [{"kind": "killed", "message": "Slurm says TIMEOUT"}, None])
 def test_a_cell_that_its_job_did_not_come_to_shows_the_job_that_timed_out(run, told):
     """Catches: `no result was recorded` with nothing to open, where a job had run out of its time."""
