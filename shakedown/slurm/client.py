@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -39,6 +40,36 @@ class NodeState:
 #
 # A finished job is read from `scontrol`, which knows it until MinJobAge has passed. Every call is an argument
 # list; `Slurm` can make it on another host through ssh, quoted for the shell there.
+
+# How Slurm's commands print: times in UTC, since local ones come twice in a night of autumn, and as the
+# manual says. `SLURM_TIME_FORMAT` and the like are a user's own wishes for his terminal (scontrol(1)).
+PLAINLY = {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+# What a user may have set for himself and must not steer a run: what Slurm's commands show, ask for or start
+# with, ReFrame's and Python's places, what is loaded into every program. What a measured program may see of
+# his is said by the site (`acceptance.*.variables`). Where Slurm is stays, and so does LD_LIBRARY_PATH, by
+# which a site may find Slurm's own libraries.
+_OF_USERS = re.compile(
+    r"(SQUEUE|SINFO|SACCT|SBATCH|SALLOC|SCANCEL|SCONTROL|SPRIO|SRUN|RFM|PYTHON|UCX|OMPI|PMIX|PRTE|NCCL|RCCL"
+    r"|MPICH|I_MPI|ANSIBLE)_\w+|GREP_(OPTIONS|COLORS?)|PYTHON[A-Z]+|LD_(PRELOAD|AUDIT)|BASH_ENV|ENV"
+    r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING)|LC_\w+|LANG\w*"
+    r"|SLURM_(?!CONF$|CLUSTERS$|CONF_SERVER$|JWT$)\w+"
+)
+
+
+# Of these, what everybody has and nobody misses.
+_USUAL = re.compile(r"LC_\w+|LANG\w*|PYTHON(UNBUFFERED|DONTWRITEBYTECODE)|SLURM_TIME_FORMAT")
+
+
+def users_wishes(environment: Iterable[str]) -> list[str]:
+    """Return which variables of an environment are a user's own and are kept from a run, but for usual ones."""
+    return sorted(name for name in environment if _OF_USERS.fullmatch(name) and not _USUAL.fullmatch(name))
+
+
+def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what a user wishes for himself, and with `PLAINLY`."""
+    kept = {name: value for name, value in environment.items() if not _OF_USERS.fullmatch(name)}
+    return {**kept, **PLAINLY}
+
 
 # States in which a job will still change (squeue(1), JOB STATE CODES).
 UNFINISHED = frozenset(
@@ -116,7 +147,7 @@ class JobState:
 
 
 def parse_show_job(text: str) -> JobState:
-    """Read the output of `scontrol --oneliner show job ID`.
+    """Read the output of `scontrol --oneliner show job ID`, with times in UTC.
 
     Raises:
         BadInput: a field is missing, or the output describes no job or several.
@@ -138,7 +169,7 @@ def parse_show_job(text: str) -> JobState:
         exit_code=fields["ExitCode"],
         reason=fields.get("Reason", ""),
         restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
-        started=begin.astimezone(UTC).strftime(_TIME + "Z") if begin else None,
+        started=begin.strftime(_TIME + "Z") if begin else None,
         duration_s=(end - begin).total_seconds() if begin and end else None,
     )
 
@@ -189,16 +220,14 @@ def parse_unusable(text: str, nodes: tuple[str, ...], *, reserved: bool = False)
 
 def _moment(text: str | None) -> datetime | None:
     try:
-        return datetime.strptime(text or "", _TIME).astimezone()  # Slurm prints local time
+        return datetime.strptime(text or "", _TIME).replace(tzinfo=UTC)  # PLAINLY asks for it
     except ValueError:
         return None  # "Unknown", "None"
 
 
 _NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|State|Partitions)=(\S*)")
 # Last in its line but for the user and time that Slurm adds: `Reason=bad NIC [root@2026-11-20T02:10:00]`.
-_REASON = re.compile(
-    r"\sReason=(.*?)(?: \[([^\[\]@]+)@[^\[\]]+\])?(?:(?<!\s)\s+(?:Comment|ReservationName)=.*)?$"
-)
+_REASON = re.compile(r"\sReason=(.*?)(?: \[([^\[\]@]+)@[^\[\]]+\])?(?:(?<!\s)\s+[A-Z]\w*=.*)?$")
 # Never a leading "-", which would be an option.
 _HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,65535}")
 _RESERVED = re.compile(r"^ReservationName=(\S++).*?\sNodes=(\S*)")
@@ -218,10 +247,17 @@ class Slurm:
             BadInput: Slurm refused, with what it said.
         """
         # ssh hands one line to a shell over there, so that it must be quoted for it.
-        call = [*self.over, shlex.join(argv)] if self.over else list(argv)
+        there = ["env", *(f"{name}={value}" for name, value in PLAINLY.items()), *argv]
+        call = [*self.over, shlex.join(there)] if self.over else list(argv)
         try:
             done = subprocess.run(
-                call, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
+                call,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+                stdin=subprocess.DEVNULL,
+                env=plain_environment(os.environ),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NoAnswer(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None

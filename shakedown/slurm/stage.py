@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import subprocess
 import time
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from shakedown.records.results import JobRecord, RunProblem
 from shakedown.run import chain, signing
 from shakedown.run.folder import JOBS, ORDER, RAW, to_json, write_aside
 from shakedown.run.lock import RunLock
-from shakedown.slurm.client import Slurm
+from shakedown.slurm.client import Slurm, plain_environment, users_wishes
 from shakedown.slurm.under_way import cancel_own
 
 _KILL_AFTER_S = 60  # ReFrame can swallow the first signal
@@ -38,8 +39,17 @@ def run_reframe(run: Path, stage: Stage, argv: list[str], limit_s: int) -> str:
     with (run / RAW / f"reframe.{stage.value}.txt").open("wb") as printed:
         # By timeout(1): it outlives us, and ends ReFrame with all that it started.
         call = ["timeout", f"--kill-after={_KILL_AFTER_S}", str(limit_s), *argv]
+        if left_out := users_wishes(os.environ):
+            printed.write(f"shakedown: kept from this run: {', '.join(left_out)}\n".encode())
+            printed.flush()
         status = subprocess.run(
-            call, cwd=run, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT, check=False
+            call,
+            cwd=run,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            check=False,
+            env=plain_environment(os.environ),
         ).returncode
     if time.monotonic() - began >= limit_s:
         return f"the {stage.value} stage was ended at its time limit of {limit_s} s"

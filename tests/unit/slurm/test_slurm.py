@@ -1,19 +1,22 @@
 """What Slurm says of jobs and nodes."""
 
 import json
+import os
 import re
 import runpy
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
-from shakedown.slurm.client import Slurm, parse_show_job, parse_unusable
+from shakedown.slurm.client import Slurm, parse_show_job, parse_show_nodes, parse_unusable, show_job
 from shakedown.slurm.ending import not_submitted
 from shakedown.slurm.preflight import refuse_over_limits
 from tests.kit import records
 from tests.kit.cases import cases
+from tests.kit.files import script
 
 # As Slurm 24.11 prints it with --oneliner, shortened in the middle.
 COMPLETED = (
@@ -306,3 +309,47 @@ def test_what_others_wrote_in_slurm_is_not_asked_for():
     ]
     asked = check(jobs(2), qos="a b,-x", rows=rows)
     assert not any("--format=x" in " ".join(argv) or "-x" in argv[-2] for argv in asked)
+
+
+# A scontrol that prints moments as Slurm does: in the time zone and the format of who asks.
+SCONTROL = r"""#!/bin/sh
+t() {
+  [ "$SLURM_TIME_FORMAT" = standard ] && SLURM_TIME_FORMAT=
+  date -d "@$1" +"${SLURM_TIME_FORMAT:-%Y-%m-%dT%H:%M:%S}"
+}
+echo "JobId=7 JobState=COMPLETED ExitCode=0:0 Requeue=0 Restarts=0 StartTime=$(t BEGIN) EndTime=$(t END)"
+"""
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Sydney", "America/New_York", "UTC"])
+@pytest.mark.parametrize(
+    ("begin", "minutes"),
+    [
+        ("2026-10-25T00:50:00Z", 15),  # 02:50 in Berlin, and its end at 02:05
+        ("2026-10-24T23:55:00Z", 85),  # 01:55, and its end at 02:20, the second one
+        ("2026-03-29T00:55:00Z", 15),
+        ("2026-04-04T15:50:00Z", 15),  # Sydney's 02:50 before 02:05
+        ("2026-11-01T05:50:00Z", 15),  # New York's 01:50 before 01:05
+    ],
+)
+def test_a_job_in_the_night_of_a_change_lasts_as_long_as_it_did(tmp_path, monkeypatch, zone, begin, minutes):
+    """Catches: minus 45 minutes, or 25 instead of 85, in the hour that comes twice; another one's format."""
+    start = int(datetime.fromisoformat(begin).timestamp())
+    script(
+        tmp_path / "scontrol", SCONTROL.replace("BEGIN", str(start)).replace("END", str(start + 60 * minutes))
+    )
+    for name, value in {"TZ": zone, "SLURM_TIME_FORMAT": "%d.%m.%Y %H:%M", "LC_ALL": "tr_TR.UTF-8"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    job = show_job("7")
+    assert (job.started, job.duration_s) == (begin, 60.0 * minutes)
+
+
+def test_a_reason_ends_where_the_next_field_begins():
+    """Catches: a drain of ours that is not known as ours, for what newer releases print behind it."""
+    line = (
+        "NodeName=gpu-01 State=MIXED+DRAIN Partitions=gpu Reason=shakedown: rail 3 is slow "
+        "[root@2026-03-01T10:00:00] Extra=topo=x InstanceId=i-0"
+    )
+    node = parse_show_nodes(line)["gpu-01"]
+    assert (node.reason, node.by, node.ours) == ("shakedown: rail 3 is slow", "root", True)

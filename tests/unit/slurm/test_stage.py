@@ -123,8 +123,23 @@ def test_a_stage_that_comes_to_its_end_is_left_alone(site):
     run = site.home / "runs" / "r1"
     states = {json.loads(p.read_text())["state"] for p in run.glob("raw/*/job.json")}
     assert states == {"COMPLETED"}
-    assert (run / "raw" / "reframe.fabric.txt").read_text() == "ReFrame prints fabric\n"
+    assert (run / "raw" / "reframe.fabric.txt").read_text().endswith("\nReFrame prints fabric\n")
     assert site.text("cancelled") == ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["RFM_STAGE_DIR", "PYTHONPATH", "SBATCH_TIMELIMIT", "SLURM_CPU_BIND", "NCCL_IB_DISABLE", "LD_PRELOAD"],
+)
+def test_what_a_user_set_for_himself_reaches_no_job_and_is_told(site, monkeypatch, name):
+    """Catches: another clone measured, n1 blamed for a stage folder, a transport that nobody planned."""
+    monkeypatch.setitem(site.environment, name, "")
+    (site.home / "venv/bin/reframe").write_text("#!/bin/sh\nenv\n")
+    stage(site)
+    said = (site.home / "runs/r1/raw/reframe.fabric.txt").read_text()
+    assert name in said.splitlines()[0]
+    assert f"\n{name}=" not in said
+    assert "\nTZ=UTC\n" in said
 
 
 def test_a_reframe_that_dies_leaves_its_reason(site):
