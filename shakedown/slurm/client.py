@@ -61,7 +61,7 @@ _USUAL = re.compile(r"LC_\w+|LANG\w*|PYTHON(UNBUFFERED|DONTWRITEBYTECODE)|SLURM_
 
 
 def users_wishes(environment: Iterable[str]) -> list[str]:
-    """Return which variables of an environment are a user's own and are kept from a run, but for usual ones."""
+    """Return which variables of an environment are a user's own wishes, but for usual ones."""
     return sorted(name for name in environment if _OF_USERS.fullmatch(name) and not _USUAL.fullmatch(name))
 
 

@@ -35,7 +35,8 @@ _VERSION = re.compile(r"NCCL version ([0-9]\S*)\Z")
 _N = r"[0-9]{1,18}"
 _CHANNEL = re.compile(
     rf"Channel ({_N})(?:/({_N}))? : ({_N})\[[0-9a-f]+\] -> ({_N})\[[0-9a-f]+\]"
-    r"(?: \[(send|receive)\])? via (\S.*)\Z"
+    # RCCL says at the end of which communicator the channel is.
+    r"(?: \[(send|receive)\])? via (\S.*?)(?: comm 0x[0-9a-f]+ nRanks [0-9]+)?\Z"
 )
 _RING = re.compile(rf"Channel {_N}/{_N} :(?: +{_N})*\Z")
 _NET = re.compile(
@@ -59,6 +60,8 @@ _CHOICE = re.compile(
 _SYMMETRIC = re.compile(rf"(\w+) \[Symmetric\]: ({_N}) Bytes -> Kernel (\S+) ")
 # Ports merged into one device are written "[0]={[0] mlx5_0:1/RoCE, [1] mlx5_0:2/RoCE}".
 _IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={\[]{1,64}):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
+# Ports that NCCL uses as one (since 2.21, and plugins): `Made virtual device [2] name=mlx5_0+mlx5_1 ...`.
+_MERGED = re.compile(r"NET/\w+ : Made virtual device \[([0-9]{1,4})\] name=([^\s:={\[]{1,130})(?: |\Z)")
 _SOCKET = re.compile(r"\[([0-9]{1,4})\]([^\s:<\[]{1,64}):[^\s<]{1,64}<[0-9]+>")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available on dev ([0-9]+)")
 _NVLS_CHANNELS = re.compile(rf"{_N} coll channels, (?:{_N} collnet channels, )?({_N}) nvls channels")
@@ -151,6 +154,12 @@ class _Log:
             for index, name, port, link in devices:
                 fields = {"index": int(index), "name": name, "port": int(port), "link": link}
                 self.devices[self.source.build(NcclIbDevice, line=line, host=host, **fields)] = None
+        elif merged := _MERGED.match(message):
+            ports = {device.name: device for device in self.devices if device.host == host}
+            links = {ports[name].link for name in merged[2].split("+") if name in ports}
+            link = links.pop() if len(links) == 1 else "unknown"
+            fields = {"index": int(merged[1]), "name": merged[2], "port": 1, "link": link}
+            self.devices[self.source.build(NcclIbDevice, line=line, host=host, **fields)] = None
         elif message.startswith("NET/Socket : Using"):
             for index, name in _SOCKET.findall(message):
                 fields = {"index": int(index), "name": name}

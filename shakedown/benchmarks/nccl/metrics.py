@@ -33,6 +33,13 @@ from shakedown.statistics.robust import median
 _LINKS = {"roce": ("RoCE", "RoCE"), "ib": ("IB", "InfiniBand")}
 
 
+# Networks that carry data by RDMA verbs, as NCCL names them: its own, NVIDIA's plugin of HPC-X and NGC images
+# (IBext_v10), its UCX ones and Spectrum-X's, Google's gIB, AMD's ANP. Socket is TCP; any other is unknown.
+_VERBS = re.compile(
+    r"IB|IBext(_v[0-9]+)?|(IB-)?UCX(-RMA)?|(IB_)?SPCX(_v[0-9]+)?|gIB|(RCCL-|AMD-)?ANP", re.IGNORECASE
+)
+
+
 def judge_log(log: NcclLog, expect: ExpectedWay, gpus: Mapping[str, int]) -> Iterator[Deviation]:
     """Yield every check of one run.
 
@@ -91,15 +98,19 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
         for check in ("network", "gdr", "nics"):
             yield Deviation(check, None, "the log names no connection between nodes")
         return
-    sockets = [c for c in net if c.network != "IB"]
+    sockets = [c for c in net if c.network == "Socket"]
+    unknown = sorted({str(c.network) for c in net if not _VERBS.fullmatch(str(c.network))} - {"Socket"})
     names = {(d.host, d.index): d for d in log.ib_devices}
     links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names}  # type: ignore[index]
     if sockets:
-        way = ", ".join(sorted({str(c.network) for c in sockets}))
-        text = f"{len(sockets)} of {len(net)} connections between nodes go by {way}: TCP fallback, no RDMA"
+        text = f"{len(sockets)} of {len(net)} connections between nodes go by Socket: TCP fallback, no RDMA"
         yield Deviation("network", 1, text)
+    elif unknown:
+        text = f"connections between nodes go by {', '.join(unknown)}: whether that is RDMA is not known here"
+        yield Deviation("network", None, text)
     else:
-        text = f"{len(net)} connections by IB verbs over {', '.join(sorted(links)) or 'an unknown link'}"
+        by = ", ".join(sorted({str(c.network) for c in net} - {"IB"})) or "IB verbs"
+        text = f"{len(net)} connections by {by} over {', '.join(sorted(links)) or 'an unknown link'}"
         link, name = _LINKS[expect.network]
         yield Deviation("network", int(links != {link}) if links else None, f"{text}, {name} wanted")
     without = [c for c in net if not c.gdr]
@@ -139,7 +150,8 @@ def _nics(
     used: dict[str, set[str]] = {}
     for channel in net:
         device = names.get((channel.host, channel.net_device if channel.net_device is not None else -1))
-        used.setdefault(channel.host, set()).add(device.name if device else "unknown")
+        # One that is made of several ports counts for each of them.
+        used.setdefault(channel.host, set()).update(device.name.split("+") if device else ["unknown"])
     # Host names of the log need not be Slurm's names of the nodes: what the nodes use is compared as a whole.
     has = sorted(sorted(devices) for devices in used.values())
     want = sorted(sorted(devices) for devices in planned.values())

@@ -1,0 +1,70 @@
+"""Which networks of NCCL carry RDMA: its own, plugins, several NICs as one, and RCCL's way of writing."""
+
+from shakedown.benchmarks.nccl.log import parse_nccl_log
+from shakedown.benchmarks.nccl.metrics import judge_log
+from shakedown.benchmarks.nccl.settings import ExpectedWay
+from tests.kit.cases import cases
+
+NICS = ("mlx5_0", "mlx5_1")
+NODES = ("gpu-a", "gpu-b")
+
+
+def log(network: str, *, merged: bool = False, suffix: str = "") -> str:
+    """A log of two nodes with a GPU each, as NCCL 2.28 writes it (src/init.cc, src/transport/net.cc)."""
+    lines = []
+    for rank, node in enumerate(NODES):
+        front = f"{node}:50{rank}:60{rank} [0] NCCL INFO "
+        comm = f"ncclCommInitRankConfig comm 0x55 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 18000"
+        net = f"{rank}[0] -> {1 - rank}[0] [send] via NET/{network}"
+        said = [
+            "NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>",
+            *(["NET/IB : Made virtual device [2] name=mlx5_0+mlx5_1 speed=800000 ndevs=2"] if merged else []),
+            f"Using network {network}",
+            f"{comm} - Init START",
+            f"comm 0x55 rank {rank} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
+            *(
+                f"Channel 0{i}/0 : {net}/{device}/GDRDMA{suffix}"
+                for i, device in enumerate([2] if merged else [0, 1])
+            ),
+            "2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels",
+            f"{comm} - Init COMPLETE",
+            f"comm 0x55 rank {rank} nranks 2 cudaDev 0 busId 18000 - Destroy COMPLETE",
+        ]
+        lines += [front + line for line in said]
+    return "\n".join(lines) + "\n"
+
+
+def judged(text: str) -> dict[str, tuple[int | None, str]]:
+    """Whether each check is wrong, and its words."""
+    expect = ExpectedWay(nvls=False, nics=dict.fromkeys(NODES, NICS))
+    found = judge_log(parse_nccl_log(text), expect, dict.fromkeys(NODES, 1))
+    return {one.check: (one.wrong, one.detail) for one in found}
+
+
+@cases("network", "IB", "IBext_v10", "IBext", "gIB", "SPCX", "RCCL-ANP")
+def test_a_plugin_that_goes_by_verbs_is_rdma(network):
+    """Catches: NVIDIA's plugin of every HPC-X and NGC image called a TCP fallback."""
+    found = judged(log(network))
+    assert {check: wrong for check, (wrong, _) in found.items()} == dict.fromkeys(found, 0), found
+    assert "over RoCE, RoCE wanted" in found["network"][1]
+
+
+def test_sockets_are_no_rdma_and_of_an_unknown_plugin_nothing_is_known():
+    """Catches: TCP that passes by a plugin's name; a new plugin blamed as TCP."""
+    assert judged(log("Socket"))["network"] == (
+        1,
+        "4 of 4 connections between nodes go by Socket: TCP fallback, no RDMA",
+    )
+    wrong, words = judged(log("Wire_v3"))["network"]
+    assert wrong is None and "go by Wire_v3: whether that is RDMA is not known here" in words
+
+
+def test_a_device_that_is_made_of_two_ports_counts_for_both():
+    """Catches: both NICs of a node called silent, because NCCL merged them; their link as unknown."""
+    found = judged(log("IB", merged=True))
+    assert (found["nics"][0], found["network"][0]) == (0, 0), found
+
+
+def test_a_channel_that_rccl_wrote_is_read():
+    """Catches: a whole log refused for the communicator that RCCL names at the end of a channel's line."""
+    assert judged(log("IB", suffix=" comm 0x5581 nRanks 02"))["network"][0] == 0
