@@ -389,3 +389,13 @@ def test_the_environment_is_dropped():
     text = captured.read(f"{ALL_REDUCE}.json")
     assert "must-not-be-kept" in text
     assert "must-not-be-kept" not in parse_nccl(text).model_dump_json()
+
+
+def test_ranks_that_did_not_find_each_other_are_told_so():
+    """Catches: srun without PMIx answered with `keep one test a file`, which nobody did."""
+    alone = "No PMIx server was reachable, but a PMI1/2 was detected.\n"
+    begin = "# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n"
+    with pytest.raises(BadInput, match="2 ranks did not find each other.*srun --mpi=pmix"):
+        parse_nccl(alone + 2 * begin)
+    with pytest.raises(BadInput, match="more than one test in one file"):
+        parse_nccl(2 * begin)

@@ -130,6 +130,26 @@ def test_clock_warnings_between_rows_are_kept_apart():
     assert result.warnings == (out.CLOCK, out.CLOCK)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "libibverbs: Warning: couldn't load driver 'libvmw_pvrdma-rdmav34.so': libvmw.so: cannot open "
+        "shared object file: No such file or directory",
+        "libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.",
+    ],
+)
+def test_what_libibverbs_warns_of_before_the_test_is_kept_and_harms_nothing(said):
+    """Catches: every cell of a node undecided for a provider of a NIC that the machine does not have."""
+    result = parse_perftest(f"{said}\n{bw()}")
+    assert (len(result.bandwidth), result.warnings) == (1, (said,))
+
+
+def test_data_that_nothing_validated_are_told():
+    """Catches: --data_validation taken for done, where perftest says that it compared nothing."""
+    said = "VALIDATION: WARNING (client) - no data validated"
+    assert said in parse_perftest(f"{bw()}{said}\n").warnings
+
+
 @pytest.mark.parametrize("text", ["{\ntest_info: {\ntest: RDMA_Write_BW_Test,\n", '{\n"test_info": {}}'])
 def test_the_file_of_out_json_is_refused_in_words(text):
     """Catches: perftest's JSON called damaged, although it lacks only the unit."""
