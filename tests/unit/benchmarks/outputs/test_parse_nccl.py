@@ -394,8 +394,11 @@ def test_the_environment_is_dropped():
 def test_ranks_that_did_not_find_each_other_are_told_so():
     """Catches: srun without PMIx answered with `keep one test a file`, which nobody did."""
     alone = "No PMIx server was reachable, but a PMI1/2 was detected.\n"
-    begin = "# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n"
-    with pytest.raises(BadInput, match="2 ranks did not find each other.*srun --mpi=pmix"):
+    begin = (
+        "# nThread 1 nGpus 1 minBytes 1048576 maxBytes 4194304 step: 2(factor) warmup iters: 1 iters: 20 "
+        "agg iters: 1 validation: 1 graph: 0 unalign: 0\n"
+    )
+    with pytest.raises(BadInput, match=r"2 ranks did not find each other.*srun --mpi=pmix"):
         parse_nccl(alone + 2 * begin)
     with pytest.raises(BadInput, match="more than one test in one file"):
         parse_nccl(2 * begin)
