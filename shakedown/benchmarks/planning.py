@@ -29,8 +29,6 @@ from shakedown.records.plan import NotCovered, Plan, PlanScope, ReferenceKind, R
 from shakedown.records.wording import count, natural_key
 from shakedown.references.catalogue import Catalogue, all_missing
 
-# What a plan leaves out, and why: said before the run, so that nothing is taken for measured that is not.
-
 
 def not_covered(draft: PlanDraft, judged: Collection[str]) -> tuple[NotCovered, ...]:
     """Return what the plan leaves out of the site, most cells first.

@@ -307,9 +307,6 @@ def uncounted(
                 )
 
 
-# ---- switches ----
-
-
 def switch_counters(
     plan: Plan, folder: Path, windows: Mapping[Stage, Window], nics: Mapping[str, tuple[NicSpec, ...]]
 ) -> tuple[list[CounterReading], list[Measurement]]:
@@ -403,9 +400,6 @@ def misplaced(
         if too_early or too_late:
             return f"{one.switch}: {window.says(at, f'reading {one.when} the stage')}"
     return ""
-
-
-# ---- idle ends ----
 
 
 def without_the_idle(

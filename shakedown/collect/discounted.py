@@ -88,8 +88,6 @@ def _copied(raw: str | None, other: str) -> RunProblem:
     return RunProblem(kind="parse", message=message[:2000])
 
 
-# What outputs say that they moved, held against the NICs' own counters over the job.
-#
 # An output can be made up, or be that of a wrapper that did less. The payload which it implies must have
 # gone through the NICs at its ends: headers and retransmissions only add to it
 # (docs/decisions/ordered-work.md).
@@ -191,8 +189,6 @@ def _amount(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-# What outputs say that they moved, held against the bytes that switch ports counted over the stage.
-#
 # A switch that is restarted in the middle of a stage, or whose counters are cleared, counts from zero again,
 # and what it dropped before is gone. A counter below its old value shows it; one that grew past it does not.
 # The payload that went over a host's port must be among the port's bytes: headers, retransmissions and other

@@ -41,8 +41,6 @@ from shakedown.run.folder import (
     write_lines,
 )
 
-# Whether a run's results are what its raw files give: results.jsonl is a copy that anyone can edit.
-
 
 def has_jobs(folder: Path) -> bool:
     """Return whether a run has jobs. One without (a simulation, a case written by hand) has no raw files."""
@@ -117,8 +115,6 @@ def difference(recorded: bytes, expected: bytes) -> str:
     return f"{len(old)} lines, recomputed {len(new)}"
 
 
-# From a run's raw files to its measurements and counters.
-#
 # A job's folder `raw/<job>/` holds `job.json` (what Slurm said), `outputs*.jsonl` (which file measures which
 # cells) and the tools' own files. Everything here can be done again later, on a laptop, with the same result.
 

@@ -109,8 +109,6 @@ def password(bmc: Bmc) -> str:
     return found
 
 
-# What BMCs say of a server's power: `ipmitool dcmi power reading`, and Redfish resources. Pure functions.
-#
 # Sources: DCMI 1.5, section 6.6.1, Get Power Reading (the words are ipmitool's, lib/ipmi_dcmi.c); DMTF
 # DSP0266 and DSP2046, schemas Chassis, EnvironmentMetrics (PowerWatts) and Power (PowerControl, deprecated
 # but common).

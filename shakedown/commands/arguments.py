@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# The end of a command's help: examples. A test runs each of them, but for those that need a cluster.
-
 
 def examples(*lines: str) -> str:
     """Return the epilog of a command's help; each line is one whole command."""

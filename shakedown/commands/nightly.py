@@ -255,9 +255,6 @@ def mend(
     return status
 
 
-# `shakedown rerun RUN SITE`: plan just what did not pass, with two good partners.
-
-
 def register_rerun(app: typer.Typer) -> None:
     """Add the command."""
     app.command(

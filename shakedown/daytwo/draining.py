@@ -26,9 +26,6 @@ from shakedown.records.wording import count, printable
 from shakedown.run.folder import Run
 from shakedown.slurm.client import PREFIX, NodeState, Slurm
 
-# Which nodes to take out of service, and which to give back: a pure decision over evidence and what Slurm
-# says.
-#
 # A proposal rests on failed cells with at least two partners while those partners are well with others; an
 # inconclusive result, or failures with only one partner, propose nothing. Nodes that someone else took out
 # are never touched, in neither direction.
@@ -194,8 +191,6 @@ def give_back(
     return actions
 
 
-# The edge of draining: asks Slurm, writes the log, and acts only when told to. Every action is logged.
-#
 # The log is one JSON line for what is about to be done and one for how it ended, so that a process that is
 # killed in between leaves a line that says so.
 

@@ -19,8 +19,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.wording import natural_key
 from shakedown.topology.host_map import pairs
 
-# The site that the answers describe: rails, NICs, GPUs, cables; and which of it is a guess. Pure.
-
 # The MTU that vendors' guides give a RoCE fabric's switches: room for hosts of 9000 bytes.
 _SWITCH_MTU = 9216
 # Where no NIC tells its rate.
@@ -281,9 +279,6 @@ def _around(networks: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
     while around.prefixlen > _WIDEST and not all(net.subnet_of(around) for net in networks):
         around = around.supernet()
     return around
-
-
-# What a site's folder says otherwise than its machines. What nothing answered is not compared.
 
 
 class Difference(NamedTuple):

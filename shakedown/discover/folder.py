@@ -34,8 +34,6 @@ def guesses(inventory: Path) -> list[str]:
     return found
 
 
-# The files of a site's folder, as text. What was guessed ends in `# check`, with the reason.
-#
 # Everything that came from outside is a name by a pattern without braces, or is cleaned for a comment,
 # because Ansible evaluates templates in what it reads.
 
@@ -243,9 +241,6 @@ def _site(site: FoundSite) -> Iterator[str]:
         yield f"  {key}: {word(name)}"
     if site.max_time:
         yield f'  max_job_time: "{site.max_time}"'
-
-
-# Writes a site's folder, whole or not at all, and never over one that is there.
 
 
 def write_folder(folder: Path, files: Iterable[SiteFile]) -> None:

@@ -18,8 +18,6 @@ from shakedown.records.untrusted import read_plain
 from shakedown.topology.distance import Distance
 from shakedown.topology.host_map import GDR_LIMIT, HostDevice, distance
 
-# Which NICs of a node belong to the compute fabric and which to storage or management, and why.
-#
 # Pure. A NIC is of the fabric if nothing speaks against it; what does is said beside it in the site's folder.
 
 _ORDER = list(Distance)

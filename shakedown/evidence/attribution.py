@@ -38,8 +38,6 @@ from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
 from shakedown.run.ownership import BEFORE_IT_RUNS, LINK, MANIFEST, STDERR, is_of_nodes, journals_of, writers
 from shakedown.slurm.client import parse_show_job
 
-# The chain of a run's jobs (`raw/chain.jsonl`), held against the jobs' folders and Slurm's own records.
-
 PLACE = f"{RAW}/{CHAIN}"
 
 
@@ -170,8 +168,6 @@ def _account(folder: Path, name: str, record: JobRecord, order: Order) -> Iterat
             yield SealFinding(place, f"says {field} {written}, Slurm's own record {value}")
 
 
-# Whether a bundle is what an order asked for: that plan, on those machines, each output signed by its node.
-#
 # What holds the bundle together (checksums, a verdict that follows from the raw files) is checked before, in
 # `seal.verify`; whoever has a trusted key can make all that of forged files. Here the nodes' own keys are
 # asked.

@@ -15,8 +15,6 @@ from shakedown.records.results import JobRecord, RunProblem
 from shakedown.records.wording import those
 from shakedown.run.ownership import STDERR, is_of_nodes
 
-# Whether what Slurm said of a job, as its folder keeps it, lets its outputs count.
-#
 # ReFrame's guard has said so when the job ended. A run is judged from its raw files, so it is asked again:
 # the record of another job, or one that was written over, is no evidence.
 
@@ -66,8 +64,6 @@ def _flaw(folder: str, job: JobRecord, spec: JobSpec, shared: Mapping[str, tuple
         return "when the job ran is not known, so that what another time left cannot be told from its outputs"
     return ""
 
-
-# Which nodes' tasks of a job failed, and what they said of it: from the job's standard error.
 
 # What srun(1) says of each task that did not end with status 0:
 # `srun: error: n2: task 1: Exited with exit code 1`, `srun: error: n[2-3]: tasks 1-2: Killed`.

@@ -25,8 +25,6 @@ from shakedown.records.results import Snapshot
 from shakedown.references.files import load_profile, profile_names
 from shakedown.run.folder import INVENTORY, JOBS, ORDER, ORDER_SIGNATURE, PLAN, to_json, write_aside
 
-# The machines of an order, from files that the customer has: a snapshot of the hosts or known_hosts.
-
 _LARGEST = 16 << 20
 
 
@@ -118,8 +116,6 @@ def _known_hosts(content: bytes, path: Path) -> tuple[dict[str, str], dict[str, 
             keys.setdefault(name, set()).add(print_)
     return {}, keys
 
-
-# Orders: made and signed by the customer over a plan, read back, and taken into the run they are for.
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 # Nodes keep what they signed for four months (signer.py).
@@ -225,8 +221,6 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-# How a run's plan differs from the one that was ordered: what is missing, what is eased, what is new.
-
 _Block = tuple[str, str, str, str]
 
 
@@ -322,9 +316,6 @@ def _of_machines(snapshot: Snapshot, order: Order) -> Iterator[SealFinding]:
         keys = set(part.attributes.get("ssh_host_keys", "").split())
         if keys and not keys & set(node.host_keys):
             yield SealFinding(INVENTORY, f"{part.host} has other SSH host keys than the order says")
-
-
-# What a signed run is of, for whoever is to believe it: run, system, date, plan, gates of its own.
 
 
 def facts(folder: Path) -> dict[str, str]:

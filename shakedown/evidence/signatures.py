@@ -22,8 +22,6 @@ from shakedown.records.plan import Plan, Reference
 from shakedown.records.reading import read_bytes
 from shakedown.records.wording import printable
 
-# What a customer orders and signs: which plan, on which machines, until when (`order.json`).
-
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # SHA-256
 # As ssh-keygen -l prints it.
 Fingerprint = Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}$")]
@@ -92,9 +90,6 @@ def ordered_tests(plan: Plan) -> tuple[OrderedTest, ...]:
         )
         for item in plan.items
     )
-
-
-# What `verify --order` finds: a file of the bundle, and why it is not what was ordered.
 
 
 class SealFinding(NamedTuple):
@@ -200,8 +195,6 @@ def _last_line(process: subprocess.CompletedProcess[bytes]) -> str:
     text = (process.stderr or process.stdout).decode(errors="replace").strip()
     return text.splitlines()[-1][:200] if text else f"status {process.returncode}"
 
-
-# The chains that nodes signed: whose lines they are, and whether each follows from the one before.
 
 _NO_LINK = "0" * 64
 

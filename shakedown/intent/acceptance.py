@@ -10,8 +10,6 @@ from pydantic import Field, StrictBool, create_model
 
 from shakedown.records.base import Name, PlainPath, Record
 
-# What acceptance measures at a site (`group_vars/all/acceptance.yml`).
-#
 # Some keys are of the whole file; each section belongs to a benchmark. Benchmarks come later in the order of
 # the rooms, so `acceptance_model` makes the one model of the file from their sections.
 

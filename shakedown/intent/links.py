@@ -104,9 +104,6 @@ def _ends(entry: Tree) -> Iterator[tuple[str, str, str, str]]:
                 yield str(leaf), str(leaf_ports[i * each + k]), str(spine), str(spine_ports[j * each + k])
 
 
-# ---- what is wrong with them ----
-
-
 def problems(fabric: Tree) -> Iterator[Problem]:
     """Yield what is wrong with the links, pods, planes and access of the fabric intent by themselves."""
     switches = _part(fabric, "switches")

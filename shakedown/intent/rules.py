@@ -57,9 +57,6 @@ class Contradiction(ValueError):  # noqa: N818  (it names the input, which is at
         self.problems = tuple(problems)
 
 
-# ---- the fabric intent ----
-
-
 def intent_problems(fabric: Tree) -> list[Problem]:
     """Return what is wrong with the fabric intent (`fabric` in group_vars)."""
     found = [*_mtu(_part(fabric, "mtu_bytes")), *roce_problems(_part(fabric, "roce")), *_rails(fabric)]
@@ -164,9 +161,6 @@ def _rails(fabric: Tree) -> Iterator[Problem]:
         except ValueError as error:
             what = f"fabric.rails: subnet of {rail.get('name')}: {error}"
             yield Problem(("fabric", "rails", number, "subnet"), what, "write it like 10.10.0.0/24")
-
-
-# ---- the NICs of hosts ----
 
 
 def nic_problems(
@@ -289,9 +283,6 @@ def _identity(
             yield Problem((at, number, "ipv4"), what, "take that NIC out")
 
 
-# ---- switches ----
-
-
 def cabling_problems(
     ports: Sequence[Tree], fabric: Tree, management: Iterable[str], hosts: Iterable[str]
 ) -> Iterator[Problem]:
@@ -359,9 +350,6 @@ def switch_problems(fabric: Tree, nos: str, lossless_limit: int | None) -> Itera
     if nos in ("os9", "os10") and any(_rest(ecn.get(key)) for key in ("min_bytes", "max_bytes")):
         what = f"{nos} takes ECN thresholds in KB; the intent's are no multiples of 1024 bytes"
         yield Problem((*at, "ecn"), what, "use multiples of 1024")
-
-
-# ---- plain values ----
 
 
 def _part(tree: object, key: str) -> Tree:

@@ -13,8 +13,6 @@ from shakedown.intent.software import Sources
 from shakedown.records.base import Name, PortName, Record
 from shakedown.records.plan import Waiver
 
-# The site as its inventory describes it: fabric intent, nodes, NICs and switches.
-#
 # Unknown keys of the intent are refused: a misspelt key would silently leave a default in force.
 
 Priority = Annotated[int, Field(ge=rules.EIGHT[0], le=rules.EIGHT[1])]

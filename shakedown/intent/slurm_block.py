@@ -12,8 +12,6 @@ from pydantic import AfterValidator, Field, field_validator
 from shakedown.records.base import Record, shape
 from shakedown.records.errors import BadInput
 
-# How long a partition lets a job run, in Slurm's own words.
-#
 # Slurm counts time limits in whole minutes and rounds seconds up (slurm.conf, MaxTime; sbatch, --time), so
 # two limits are compared in minutes.
 
@@ -80,9 +78,7 @@ def slurm_time(seconds: int) -> str:
     return f"{hours:02d}:{rest:02d}:00"
 
 
-# The `slurm:` block of a site: how its jobs are submitted to a Slurm that may be somebody else's.
-#
-# Its words reach `#SBATCH` lines and argument lists, never a shell. Each is held to a pattern that admits no
+# Words of `slurm:` reach `#SBATCH` lines and argument lists, never a shell. Each is held to a pattern that admits no
 # quote, backslash, line break or comment sign, and further options are a closed list.
 
 # What Slurm's names look like (slurm.conf; sacctmgr); commas list several.

@@ -108,8 +108,6 @@ def _collective_hint(test: str, nodes: int, value_gb_per_s: float, reference: Re
     return None
 
 
-# The rules of one cell: what one measurement says, and what several of the same cell say together.
-
 # Badness of an outcome; a run is as bad as its worst required cell.
 SEVERITY = {
     Outcome.FAIL: 5,

@@ -17,8 +17,6 @@ from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CauseVerdict, Verdict
 from shakedown.run.folder import Run
 
-# What explains the results of a run's mesh, found while its files are read for the verdict.
-
 # With two nodes neither can be told from its partner.
 _FEWEST_NODES = 3
 # Beyond this a verdict would spend longer on causes than on judging; `shakedown localise` has the time.
@@ -91,9 +89,6 @@ class CausesOfRun:
             )
             for cause in (*idle_uplinks(self._idle, self._must_carry), *of_pairs)
         )
-
-
-# The one way from a run's files to its verdict: every cell, what explains the mesh's results, the whole.
 
 
 @dataclass(frozen=True)

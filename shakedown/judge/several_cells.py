@@ -22,8 +22,6 @@ from shakedown.statistics.robust import (
     worse_outliers,
 )
 
-# Cells that were measured again: what all their samples say, and whether a healthy cluster has so many.
-#
 # The rule is the plan's (`Plan.remeasure`). Only rates and times are ever judged so: what counts wrong sums,
 # lost packets or odd settings is decided by its first result.
 
@@ -212,9 +210,6 @@ def told(again: Sequence[CellVerdict]) -> str:
     nodes: Counter[str] = Counter(n for v in again for n in v.cell.split("/")[3].split(","))
     most = sorted(nodes, key=lambda n: (-nodes[n], n))[:1]
     return f"; {' and '.join(parts)}, measured again and within (most at {those(tuple(most), 'node')})"
-
-
-# The gate of a whole class: what half of its cells must reach, so that a fleet that is slow as one fails.
 
 
 def with_slow_class(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:

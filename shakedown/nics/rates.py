@@ -103,8 +103,6 @@ def bytes_moved(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[in
     return max(s for s, _ in rdma) + grown(sent), max(r for _, r in rdma) + grown(received)
 
 
-# What is worked out of two readings of a NIC: error ratios, and how long it was paused.
-#
 # Whole numbers, so that they are kept and judged like counters; the name says the unit. No input or output.
 
 # Bits that FEC corrected, by driver: mlx5 (en_stats.c, pport_phy_statistical_stats_desc), bnxt

@@ -96,8 +96,6 @@ def _text(entry: Any, key: str) -> str:  # noqa: ANN401  (a value of JSON)
     return text if isinstance(text, str) else ""
 
 
-# LLDP neighbours from `show lldp neighbors detail`, which Dell's OS9 and OS10 print alike.
-#
 # OS9 puts a heading over the neighbours of each port, which counts them; OS10 has none.
 
 _HEADING = re.compile(r"(?m)^[ \t]*Local Interface \S+ \S+ has (\d{1,4}) neighbors?[ \t\r]*$")

@@ -20,8 +20,6 @@ from shakedown.records.refusals import refusal
 from shakedown.records.results import CounterReading, went_back
 from shakedown.records.untrusted import loads
 
-# How a leaf's traffic spread over its uplinks: what each carried, what carried none, how even it was. Pure.
-#
 # An uplink that is down costs capacity and no packet: routing goes round it, and no counter of errors moves.
 # It shows by what it did not carry.
 
@@ -94,8 +92,6 @@ def _imbalance(shares: Sequence[float | None]) -> int | None:
     return ceil(100 * (max(known) - min(known)) * len(known) / sum(known))
 
 
-# From the raw readings of a switch, before and after a test, to the lines of `counters.jsonl`. Pure.
-#
 # The role `switch_counters` saves each reading as `SWITCH.before.json` and `SWITCH.after.json`; every port is
 # keyed to the host NIC at the other end by the cabling that the reading carries.
 

@@ -15,8 +15,6 @@ from shakedown.records.base import COUNTER_END, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import TextSource, quote
 
-# Counters of switches: one list of names for all operating systems, and what their parsers share.
-#
 # A parser takes the raw outputs of the counter commands, keyed by the label under which the role
 # `switch_counters` saved them, and returns `{port: {counter: value}}`. A counter that the switch does not
 # report is left out, never read as 0. Values run on from some point in the past; only differences count.
@@ -165,8 +163,6 @@ def json_object(outputs: Outputs, label: str, file: str | Path | None = None) ->
     return document
 
 
-# What is known of one switch operating system: the form that each system's file fills in.
-#
 # `registry.py` lists the systems; a system that is not listed there is not understood anywhere.
 
 Tree = dict[str, Any]

@@ -16,8 +16,6 @@ from typing import Any
 from shakedown.onnode import ethtool_stats
 from shakedown.onnode.noted import node_name, note
 
-# What the NICs' optical modules say of themselves, as the node's own reader has left it. Standard library.
-#
 # The reader is a timer of roles/host_settings: `ethtool -m` takes a right that jobs do not have. What it left
 # is read here in no time, so a job's reading of counters is not slowed down by modules' slow buses.
 
@@ -66,8 +64,6 @@ def _values(told: Any) -> dict[str, int]:  # noqa: ANN401  (whatever the file he
     }
 
 
-# Read every RDMA and network counter of this node into one JSON file, before and after a test.
-#
 #     srun --ntasks-per-node=1 python -m shakedown.onnode.counters before FOLDER
 #
 # writes FOLDER/counters.NODE.before.json. The raw values are kept as they are; deltas are computed later,

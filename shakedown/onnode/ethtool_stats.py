@@ -93,8 +93,6 @@ def _buffer(content: bytes) -> array.array[int]:
     return array.array("B", content)
 
 
-# ---- FEC, by generic netlink ----
-
 _NETLINK_GENERIC, _CONTROL_FAMILY, _GET_FAMILY = 16, 0x10, 3  # linux/netlink.h, linux/genetlink.h
 _FAMILY_ID, _FAMILY_NAME = 1, 2
 _ERROR, _REQUEST = 2, 1

@@ -18,8 +18,6 @@ from typing import Any
 from shakedown.onnode.node_reader import SOCKET, ask
 from shakedown.onnode.noted import node_name, note
 
-# Which NCCL a program would load on this node, and whether all nodes of a job have the same one.
-#
 # NCCL refuses to work with another version of itself, with words that give ranks and no node, or hangs.
 # Standard library only.
 
@@ -82,8 +80,6 @@ def _said(command: list[str]) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-# Look at this node's GPUs, or sample them until told to stop.
-#
 #     srun --ntasks-per-node=1 python -m shakedown.onnode.gpus look WHEN FOLDER [PROGRAM]
 #     srun --ntasks-per-node=1 python -m shakedown.onnode.gpus sample FOLDER
 #

@@ -14,8 +14,6 @@ from typing import Any
 
 from shakedown.onnode.noted import node_name, note
 
-# Start a job's steps: one of this package's programs on every node, beside what runs there.
-
 # What goes before an srun, or before what starts one: it waits while slurmctld is away.
 WITH_SLURM = ("sh", str(Path(__file__).with_name("with_slurm.sh")))
 # How long, in seconds, and the file that says that it was in vain.
@@ -44,8 +42,6 @@ def wait_for_slurm() -> None:
     subprocess.run([*WITH_SLURM, "true"], check=False, stdin=subprocess.DEVNULL)
 
 
-# Which rank of a hung run stands still, on which node.
-#
 #     srun --ntasks-per-node=1 python -m shakedown.onnode.standing FOLDER MARK
 #
 # A collective waits for its slowest rank, so all ranks of a hung one look alike from outside: no output, no

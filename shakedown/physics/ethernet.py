@@ -7,8 +7,6 @@ from math import ceil, inf
 
 from shakedown.records.errors import BadInput
 
-# Payload ceiling of RoCE v2: what an Ethernet link can carry once every header is paid for.
-#
 # Sources: IBTA Architecture Specification vol. 1, annexes A16/A17 (RoCE, RoCE v2: headers, ICRC, MTUs); IEEE
 # 802.3 (preamble, inter-frame gap, minimum frame); RFC 791 and RFC 8200 (IP headers).
 
@@ -168,8 +166,6 @@ def _check_mtu(mtu: int) -> None:
         )
 
 
-# Payload ceiling of TCP over Ethernet: what a link without RDMA can carry once every header is paid for.
-#
 # Sources: IEEE 802.3 (preamble, inter-frame gap), RFC 791 and RFC 8200 (IP headers), RFC 9293 (TCP header),
 # RFC 7323 (the timestamp option, which Linux sends by default).
 

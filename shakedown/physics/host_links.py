@@ -8,8 +8,6 @@ from enum import StrEnum
 
 from shakedown.records.errors import BadInput
 
-# Bandwidth of a PCI Express link, raw and as payload.
-#
 # Sources: PCI Express Base Specification 3.0 to 6.0 (transfer rates, encodings, TLP framing, flit layout).
 
 TRANSFER_RATE_GT_PER_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}

@@ -8,8 +8,6 @@ from typing import Literal
 
 from shakedown.records.errors import BadInput
 
-# Arithmetic of training steps: volumes, time to move and compute them, and model FLOP utilisation (MFU).
-#
 # Sources: Stas Bekman, Machine Learning Engineering, networking chapter of February 2024 (volumes, step time,
 # communication or compute); Kaplan et al. 2020 and Chowdhery et al. 2022 (PaLM) appendix B (FLOP per token
 # and MFU); Hu et al. 2021 (LoRA); NVIDIA data sheets (peaks, dense).
@@ -276,8 +274,6 @@ def sharded_step_time_s(
     return max(gpu + reduce_s, network)
 
 
-# What a training reads over the way from CPU to GPU: rate, time and share of a link.
-#
 # As in the PRIMERGY CDI paper, each epoch reads every sample once, as raw bytes: rate = epochs x samples x
 # bytes per sample / time. Sizes of data sets: MLPerf Training's reference implementations (ImageNet-1k, and
 # RetinaNet's part of OpenImages).

@@ -21,8 +21,6 @@ from shakedown.records.wording import count
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.of_site import families_of
 
-# Plan the counters that must not move, and those that must: on NICs over a job, on ports over a stage.
-
 # Benchmarks in which more is sent to a port than it carries, on purpose. There pause frames and marks must
 # appear (benchmarks/incast), so how many they are is shown and decides nothing: at seven senders to one, each
 # is told to wait for six sevenths of the time. That nothing is lost is held as ever.

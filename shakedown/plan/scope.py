@@ -17,8 +17,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, PlanScope
 from shakedown.records.wording import natural_key
 
-# A plan of a part of the site: some nodes, rails and stages, with partners that are used and not judged.
-
 # With three nodes a slow pair shows which of its two ends is slow; and a ring of three has every pair.
 FEWEST_NODES = 3
 Mesh = Literal["quick", "full"]
@@ -111,10 +109,8 @@ def _without(item: PlanItem, strangers: Collection[str]) -> PlanItem | None:
     return item.model_copy(update={"nodes": nodes}) if nodes else None
 
 
-# Variables of the communication libraries for one run: configuration B of an A/B comparison.
-#
-# They go over those of the site's own file, which stays as it is. The jobs hold them (jobs.json), and the
-# plan says so in a caveat: such a run says nothing about the site as it is configured.
+# Variables of one run go over those of the site's own file, which stays as it is. The jobs hold them
+# (jobs.json), and the plan says so in a caveat: such a run says nothing about the site as it is configured.
 
 LONGEST_VALUE = 500
 

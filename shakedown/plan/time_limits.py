@@ -13,8 +13,6 @@ from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Expectation, StageTime
 
-# Which jobs run side by side: those that need different nodes, never two on one node.
-#
 # The order follows from the plan alone. Jobs are submitted in it, and each waits in Slurm for those before it
 # that share a node with it (reframe_tests/guard.py).
 
@@ -91,10 +89,8 @@ def stage_limit_s(jobs: Jobs, stage: Stage, *, retries: int = 0) -> int:
     return longest_s * (1 + retries) + _ONCE_S + jobs.waits.slurm_silent_s + jobs.waits.queue_s
 
 
-# Time limits of jobs against what their partition allows.
-#
-# Slurm refuses such a job when it is submitted (EnforcePartLimits) or lets it wait for ever, hours into a
-# run. So the plan is refused instead.
+# A job that is longer than its partition allows is refused by Slurm when it is submitted (EnforcePartLimits),
+# or waits for ever, hours into a run. So the plan is refused instead.
 
 
 def refuse_longer(jobs: Iterable[JobSpec], allowed: JobTime | None) -> None:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-# What a text of a document must look like, in words with an example instead of a regular expression.
-#
 # A key that people write has its `pattern` from `shape`, so a value that it refuses is told in one sentence
 # everywhere: `must be NAME/VERSION, such as openmpi/4.1.6`. Each pattern has its words once, here or beside
 # it.
@@ -63,8 +61,6 @@ PortName = Annotated[
 ]
 
 
-# What every record shares: no unknown field, the words for stages and outcomes, a cell's identity.
-#
 # Every record refuses unknown fields and carries a schema version, so that a file of another release
 # is refused in one line and not half-understood. One cell is the unit of everything: *test x metric x
 # nodes x rail x direction x parameters*; its identity is `cell_id`.

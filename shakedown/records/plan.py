@@ -73,8 +73,6 @@ class NotCovered(Record):
     key: Name | None = None  # the key of the inventory that would bring it in, if one would
 
 
-# What must be measured, and against what: `plan.json`.
-
 # A plan lists its nodes and only multiplies them by rails and directions: 36 kB could ask for 10^9 cells, and
 # each costs a kilobyte when it is judged. Eight rails, each with each, in two directions are 128.
 MOST_CELLS, MOST_CELLS_OF_A_GROUP = 250_000, 128

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-# How a program ends: its reader may leave, and what is refused is one line and exit status 2.
-#
 # Standard library only: compute nodes use this.
 
 
@@ -91,16 +89,11 @@ def ended(main: Callable[[], int]) -> NoReturn:
     sys.exit(failed or status)
 
 
-# Where the parts of Shakedown lie on this machine. Standard library only: compute nodes use this.
-
 PACKAGE = Path(__file__).resolve().parent.parent
 # What PYTHONPATH must hold for another interpreter to find this package.
 SOURCE = PACKAGE.parent
 # LoadGen's harness and the LoRA trainer, in a checkout and on the submit host; other environments run them.
 WORKLOADS = SOURCE / "workloads"
-
-
-# Reading without Python's search for reference cycles. Standard library only: jobs' programs use it too.
 
 
 @contextmanager

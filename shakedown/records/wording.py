@@ -1,4 +1,4 @@
-"""Numbers, lists and names in words."""
+"""Numbers, lists and names in words; names of files. Standard library only: compute nodes use this."""
 
 from __future__ import annotations
 
@@ -93,8 +93,6 @@ def count(many: int, noun: str) -> str:
     """Write `1 cell`, `2 cells`."""
     return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
 
-
-# How files of results may be named, and how names sort. Standard library only: compute nodes use this.
 
 # What file systems take (NAME_MAX of Linux, in bytes; our names are ASCII). The note of a mesh about a cell
 # across rails names a node three times and two rails, so nothing less is enough.

@@ -122,8 +122,6 @@ def reason_for(name: str, outside: Iterable[OutsidePlan]) -> OutsidePlan | None:
     return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
-# The catalogue of references: what a metric must reach, for which scope, and who says so.
-#
 # An entry holds for a *scope*, a set of facts about a cell such as `gpu: H100-SXM` and `size_bytes:
 # 17179869184`. The keys are a closed set with a type each, so that a size written as text is refused instead
 # of never matching. The most specific entry that fits wins; two that fit equally well, and none, are errors

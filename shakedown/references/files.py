@@ -158,8 +158,6 @@ def _among_each_other(located: Sequence[tuple[str, ReferenceEntry]]) -> Iterator
             )
 
 
-# Profiles of references as YAML files: safe loading, every problem with file and line, nothing guessed.
-#
 # A file holds the profile's header and `references`, a list of groups. A group's fields hold for each of its
 # `rows`; a row adds fields and scope keys and may not restate one. A group without rows is one entry.
 

@@ -13,8 +13,6 @@ from shakedown.references.files import load_profile, profile_names
 from shakedown.references.physical import NAME, add_physical
 from shakedown.references.propose import UNSIGNED
 
-# What the NICs of a site may not count: the profiles `nic_FAMILY`, applied by the drivers that it has.
-
 # A fabric that reorders packets makes these count without a loss.
 _OF_ORDER = frozenset(
     f"counter.rdma.{name}" for name in ("out_of_sequence", "oos_drop_count", "Rcvd_Out_of_order_packets")

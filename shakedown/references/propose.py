@@ -14,8 +14,6 @@ from shakedown.references.catalogue import SCOPE_KEYS, ReferenceEntry, ScopeValu
 from shakedown.references.files import load_profile, profile_names
 from shakedown.statistics.robust import median
 
-# References proposed from a run's own repeats, for a person to read, correct and sign.
-#
 # A proposal is no reference: nothing here is used by a plan until a person has put it into a profile.
 
 # Fewer repeats say nothing about their spread.

@@ -19,8 +19,6 @@ from shakedown.records.verdict import CellVerdict
 from shakedown.report import text
 from shakedown.report.source import ReportSource, margin
 
-# Heat maps as numbers: node x node for pair tests, rail x node for single-node tests.
-#
 # A cell's level orders cells from best to worst, so that shrinking a map to what a page can show is a
 # maximum: a block of cells looks like its worst member, and no failure is averaged away.
 

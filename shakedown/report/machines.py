@@ -13,8 +13,6 @@ from shakedown.report import text
 from shakedown.report.html import ReportView
 from shakedown.report.tables import CellRow, GroupRow
 
-# JUnit XML for continuous integration: a test case per cell, or per test where there are too many cells.
-#
 # FAIL is a failure, INCONCLUSIVE an error, NOT-RUN and WAIVED are skipped. Because most tools count a skipped
 # case as harmless, the first case is the run's own verdict, which is an error unless the run passed.
 
@@ -98,8 +96,6 @@ def render_junit(view: ReportView) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-# Prometheus text format, for the node exporter's textfile collector.
-#
 # No time stamps (the collector refuses them); the run is a label. Every label is escaped as the
 # exposition format wants it: backslash, double quote and line feed.
 

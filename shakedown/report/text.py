@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from shakedown.records import wording
 from shakedown.records.base import Params
 
-# Numbers, sizes and outside text as a reader wants them. Everything shown passes through `inert`.
-
 size = wording.size  # sizes read alike in pages and in sentences
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 # Format characters (Cf) reorder or hide text: a name must not read otherwise than it is.

@@ -12,8 +12,6 @@ from shakedown.records.reading import read_bytes, read_output
 from shakedown.run.folder import COUNTERS, INVENTORY, RAW, RESULTS, write_aside
 from shakedown.run.redact import redact_bytes
 
-# The files of a run folder, and what must not be in them.
-
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 
 
@@ -106,8 +104,6 @@ def redacted_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterato
             continue
         yield name, content, redact_bytes(content)
 
-
-# What a process that was killed left half-written beside the files of a run or a store.
 
 # As `write_aside` names what it is writing: .NAME.PID.new
 _ASIDE = re.compile(r"\..+\.(\d{1,10})\.new")

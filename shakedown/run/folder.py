@@ -28,8 +28,6 @@ from shakedown.records.results import CounterReading, Measurement, RunProblem, S
 from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
 
-# A run as a folder (`reports/runs/<run-id>/`): the edge where its files are read and written.
-#
 # A run folder may come from anywhere, so nothing in it is trusted: links and special files are refused,
 # paths must stay inside, every line is checked against its record, and what cannot be used is named by
 # file and line. A folder left by a killed process is read as far as it goes and never passes.
@@ -174,9 +172,6 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
     # Most lines have no such letter, and one letter is found faster than a word.
     if not tidy or (b"N" in line and b"NaN" in line) or (b"I" in line and b"Infinity" in line):
         strict_json(line, path, number)
-
-
-# ---- writing ----
 
 
 def write_aside(path: Path, content: bytes) -> None:

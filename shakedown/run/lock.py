@@ -26,8 +26,6 @@ from shakedown.records.reading import read_record
 from shakedown.records.refusals import refusal
 from shakedown.run.folder import to_json, write_aside
 
-# Processes of this machine, read from /proc, and which of them is the playbook that started us.
-
 PROC = Path("/proc")
 _PLAYBOOK = "ansible-playbook"
 _STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat after the name, proc_pid_stat(5)
@@ -146,8 +144,6 @@ def _parent(pid: int) -> int:
     return 0 if fields is None else int(fields[_PARENT])
 
 
-# The run that is under way on a submit host: one file there, so that two cannot measure at once.
-#
 # Whoever changes the file holds a mutex beside it, so that what was read is still so when it is written.
 
 LOCK = "run.lock"

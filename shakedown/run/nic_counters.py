@@ -17,8 +17,6 @@ from shakedown.records.reading import read_evidence
 from shakedown.records.refusals import refusal
 from shakedown.records.results import went_back
 
-# The counters of a node's NICs as a job left them: `counters.NODE.{before,after}.json` (`jobs.counters`).
-
 # Eleven NICs with two thousand counters each have 1.5 MB; 60 MB of them took 35 s and 3 GB.
 _LARGEST = 4 << 20
 # Kept in 64 bits, so they never wrap: one that is less than before was set back, by a restart of the node or
@@ -157,8 +155,6 @@ def read_counters(path: Path) -> NodeCounters:
         found.took_s,
     )
 
-
-# The folder of one job, `raw/NAME.aN`: what its programs left beside each other.
 
 T = TypeVar("T")
 

@@ -12,8 +12,6 @@ from shakedown.judge.localise.model import Bools, Cabling, Element, Floats, Ints
 from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.records.errors import BadInput
 
-# The noise of real clusters as data: models, each with its parameters and where they come from.
-#
 # `shakedown simulate --noise MODEL[:KEY=VALUE[,KEY=VALUE]]`; several models act together, each in its phase:
 # what limits a flow on its way (the slowest part counts), what scales every rate, what the tool makes of it.
 
@@ -184,8 +182,6 @@ def _parse(text: str, models: Mapping[str, NoiseModel]) -> Noise:
     return Noise(model, values)
 
 
-# A fabric that does not exist, measured as if it did: leaves, spines, noise and planted faults, from a seed.
-#
 # Rail-optimised pods: NIC i of every node of a pod is on leaf i of the pod, and every leaf has one uplink to
 # each spine of its rail's plane. A flow within a leaf crosses no spine; any other crosses one, by its hash.
 #

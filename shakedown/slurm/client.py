@@ -36,8 +36,6 @@ class NodeState:
         return self.drained and self.reason.startswith(PREFIX)
 
 
-# What Slurm says of jobs and nodes, and the few commands sent to it.
-#
 # A finished job is read from `scontrol`, which knows it until MinJobAge has passed. Every call is an argument
 # list; `Slurm` can make it on another host through ssh, quoted for the shell there.
 

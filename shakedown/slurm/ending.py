@@ -23,8 +23,6 @@ from shakedown.slurm.client import (
     unusable_nodes,
 )
 
-# Questions to a Slurm that may be away: asked again until it answers, for a bounded time.
-#
 # One `Patience` serves all jobs of a ReFrame. Once its time is over it asks no more: the jobs that are left
 # end at once, each with the same reason, instead of waiting one after the other.
 
@@ -123,9 +121,6 @@ class Patience:
             self.sleep(_EVERY_S)
 
 
-# Whether a job ended so that what it measured counts, and if not, why.
-
-
 def how_it_ended(job: str, patience: Patience, *, limit_s: float) -> tuple[JobState, RunProblem | None]:
     """Return a job's last state, waiting for Slurm if need be; where it has none to tell, with the reason.
 
@@ -180,10 +175,8 @@ def problem(kind: Literal["environment", "killed", "not-run", "other"], message:
     return RunProblem(kind=kind, message=message[:2000])
 
 
-# Cancels those of our jobs that wait for a node which has gone out of service since they were submitted.
-#
-# Slurm would keep them until the node is mended, and ReFrame with them; ReFrame's own way out of this
-# (`slurm_job_cancel_reasons`) raises while the test waits, after which it never ends.
+# Slurm would keep jobs that wait for such a node until it is mended, and ReFrame with them; ReFrame's own way
+# out of this (`slurm_job_cancel_reasons`) raises while the test waits, after which it never ends.
 
 _CANCEL_EVERY_S = 10.0
 # A node that is back within so many looks was only slow to answer.

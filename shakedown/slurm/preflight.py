@@ -34,8 +34,6 @@ from shakedown.records.refusals import refusal
 from shakedown.slurm.client import NoAnswer, Slurm
 from shakedown.slurm.under_way import refuse_other_run
 
-# What accounts and QOS allow (sacctmgr), against the jobs of a plan, before the first of them is submitted.
-#
 # Slurm takes a job that its account can never start and lets it wait for ever (AssocMaxNodePerJobLimit and
 # the like), or refuses it in the middle of a stage (MaxSubmitJobs). Only limits that no other user's jobs can
 # lift are looked at: what one job may have, and how many of ours may be there at a time. What others use of a
@@ -170,8 +168,6 @@ def _at_a_time(limits: Limits, jobs: Jobs, user: str) -> None:
                 fix=fix,
             )
 
-
-# What a partition refuses or never starts, whatever the user's account allows (scontrol show partition).
 
 _MOST_SHOWN = 80  # characters of what others wrote
 

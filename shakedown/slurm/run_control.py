@@ -65,8 +65,6 @@ def make_ready(run: Path, digests: dict[str, str]) -> list[Stage]:
     return whole
 
 
-# On the submit host: who makes a run there. For playbooks/acceptance.yml, which takes and gives back.
-#
 # Every call prints JSON, or refuses with one line on stderr and exit status 2.
 
 

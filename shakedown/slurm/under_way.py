@@ -65,8 +65,6 @@ def cancel_own(run: Path, slurm: Slurm) -> dict[str, str]:
     return named
 
 
-# A run of another stage folder on the same nodes: two site folders may describe one cluster.
-#
 # `run.lock` lies in the stage folder, so that a site with another `shared_stage_path` does not see it.
 # ReFrame on the submit host and jobs in the queue name their run's folder, whoever's they are; both are
 # looked at. What cannot be read is taken for no run: Slurm then makes its jobs wait (--exclusive).

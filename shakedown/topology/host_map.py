@@ -13,8 +13,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 from shakedown.topology.distance import NEAREST_FIRST, Distance, between, common, is_gpu
 
-# The map of one host: which GPU is how near to which NIC and NUMA node, and what is wrong with that.
-#
 # The input is the document of `onnode/topology_probe.py`. Distances are those of `nvidia-smi topo -m` and
 # NCCL: PIX, PXB, PHB, NODE, SYS, from near to far.
 

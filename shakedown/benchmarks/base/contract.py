@@ -34,9 +34,6 @@ def without(settings: Any, *keys: str) -> Any:  # noqa: ANN401  (as the file has
     return {k: v for k, v in settings.items() if k not in keys} if isinstance(settings, dict) else settings
 
 
-# Which TCP interfaces a job's data go over, so that they are looked at before it measures.
-
-
 class TcpPath(Record):
     """A node's interface in a TCP network that a job uses.
 
@@ -203,8 +200,6 @@ def all_nodes(site: Site) -> tuple[str, ...]:
     return tuple(site.nics)
 
 
-# The contract of a benchmark: one object holds everything that the rest of Shakedown must know about it.
-#
 # Planning, the keys of a site's acceptance.yml, the ReFrame check, collecting, `shakedown parse` and the
 # nightly rotation derive from these objects; the registry is the list of them.
 

@@ -25,8 +25,6 @@ from shakedown.records.base import Better, Params, Stage
 from shakedown.records.plan import Plan, Reference, ReferenceKind
 from shakedown.records.results import Measurement
 
-# Plan the config stage: every setting of every NIC and node, and parts that must be alike.
-
 INTENT = none_allowed(
     "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
 )
@@ -132,8 +130,6 @@ def plan_inventory(draft: PlanDraft) -> None:
                 params={"part": part},
             )
 
-
-# The config stage's benchmark of hosts: settings, and parts that must be alike.
 
 SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True, reads_switches=True)
 

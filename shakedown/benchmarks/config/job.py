@@ -19,8 +19,6 @@ from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.noted import node_name
 from shakedown.run import service
 
-# Which MAC this node's kernel has for the addresses of a rail's other NICs. Standard library only.
-#
 # An ordinary user cannot send ARP requests, but can have the kernel send them: a datagram to an address of
 # the rail makes it look for the owner, and `ip neigh` says whom it found. An entry counts once its owner has
 # answered (REACHABLE): a kernel keeps the MAC of a NIC that was swapped long ago, and calls it STALE.
@@ -139,8 +137,6 @@ def read_table(text: str, netdev: str) -> dict[str, str]:
     }
 
 
-# Read this node's settings back, one file for each NIC and for each target of the whole node.
-#
 #     srun --ntasks-per-node=1 python -m shakedown.benchmarks.config.job FOLDER
 #
 # Asks the service that roles/host_settings installed, which reads with the privileges that this job lacks.

@@ -49,8 +49,6 @@ def _seconds(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
-# Whether two hosts of the inventory are two machines: nothing that identifies a machine may be on both.
-#
 # Two names for one machine measure it against itself, through no cable at all, and pass as two.
 
 # What a running machine has to itself: attribute of the node, and how it is called. One boot is one machine.
@@ -145,8 +143,6 @@ def _words(pair: tuple[str, str], both: dict[str, str], *, keys: bool) -> str:
     return f"{who} look like one machine: {what}"
 
 
-# Whether members of one class are alike: firmware, drivers and tools of like parts must not differ.
-#
 # A class is what was sold as one: NICs of one board, GPUs of one name, nodes of one product. A member that
 # differs from most of its class is odd; without a majority, all of them are odd.
 

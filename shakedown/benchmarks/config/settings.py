@@ -41,8 +41,6 @@ class ReadBackSettings(Record):
     expect: dict[str, dict[str, dict[str, Any]]]
 
 
-# The config stage: what every node's settings must be according to the intent, and what a read-back found.
-#
 # A node compares itself with what Ansible once wrote there; that alone would pass a node that still has last
 # month's configuration. So the settings of the RoCE class are compared here with the plan's own intent, and
 # the node's own judgement decides only about the rest.

@@ -69,8 +69,6 @@ def of_switch(folder: Path, switch: str) -> str:
     return version({label: output.stdout for label, output in read.outputs.items()}) if version else ""
 
 
-# Versions that a published system was measured with, against what the run's snapshot found: never judged.
-#
 # Another version is no fault. But a figure that is missed, or beaten, is read differently when it was made
 # with other firmware, so each version that the profile names is said to match or to differ, or to be unread.
 

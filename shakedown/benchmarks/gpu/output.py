@@ -263,10 +263,8 @@ def _value(source: TextSource, line: Line, name: str, cell: str, units: dict[str
     return int(value) if re.fullmatch(r"-?[0-9]+", number) else value
 
 
-# nvbandwidth's `-j` output (0.4 to 0.8; read from json_output.cpp).
-#
-# Bandwidths are GB/s = 10^9 byte/s, latencies nanoseconds; the tool names the unit at the end of a test's
-# description. "N/A" (a GPU with itself) is None.
+# nvbandwidth (0.4 to 0.8; read from json_output.cpp): bandwidths are GB/s = 10^9 byte/s, latencies
+# nanoseconds; the tool names the unit at the end of a test's description. "N/A" (a GPU with itself) is None.
 
 Status = Literal["Passed", "Waived", "Not Found", "Error", "Running"]
 Matrix = tuple[tuple[Amount | None, ...], ...]

@@ -160,9 +160,6 @@ def pairs(test: str, gpus: int) -> list[Params]:
     return [{"gpu": gpu, "peer": peer} for gpu in range(gpus) for peer in range(gpus) if gpu != peer]
 
 
-# What a node's GPUs show against what they must show: one finding per check and GPU.
-
-
 @dataclass(frozen=True, slots=True)
 class GpuCheck:
     """One check. `wrong` None: unknown, and `detail` says why."""
@@ -274,8 +271,6 @@ def judge_gpu(
     yield found("slowdown", None if seen_mask is None or (unseen and not why) else not why, text)
 
 
-# What `shakedown.onnode.gpus look` wrote: nvidia-smi's own outputs of one node, read into one record.
-#
 # Absent is not zero: a field that the driver does not report is None, and code that needs it must say that it
 # is missing.
 

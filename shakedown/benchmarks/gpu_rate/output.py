@@ -181,8 +181,6 @@ def _refuse(what: str, file: str | Path | None, line: int) -> NoReturn:
     raise BadInput(what, fix="run it again", file=file, line=line)
 
 
-# What a GPU showed while it worked, and why it was behind the others of its node. Pure.
-
 # Bits of nvmlClocksEventReasons (nvml.h).
 _POWER_CAP = 0x04
 _HEAT = {0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown"}

@@ -26,8 +26,6 @@ from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.wording import printable
 from shakedown.topology.distance import AMD, NEAREST_FIRST, NVIDIA, between, is_gpu
 
-# Names that the plan, the job and the reader of its outputs share. Standard library only: nodes use it.
-
 # The kind of job and the tool of its outputs.
 NAME = "gpudirect"
 HOST, NEAR, FAR = "host", "near", "far"
@@ -52,8 +50,6 @@ def gpus_name(node: str) -> str:
     """Return the file in which a node notes which GPUs it found near and far of its NICs."""
     return f"gpus.{node}.json"
 
-
-# Which GPU of this node is nearest to each NIC, and which is farthest. Standard library only.
 
 _VENDORS = {"cuda": NVIDIA, "rocm": AMD}
 
@@ -132,8 +128,6 @@ def _seen_from(nic: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> lis
     ]
 
 
-# Send from GPU memory to GPU memory around the ring of all nodes, and from host memory beside it.
-#
 #     srun --ntasks-per-node=1 python -m shakedown.benchmarks.gpudirect.job FOLDER
 #
 # FOLDER/spec.json is the mesh's specification, and how GPU memory is reached beside it. The mesh's own

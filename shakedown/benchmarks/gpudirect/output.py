@@ -75,8 +75,6 @@ class GpuDirectSettings(MeshSettings):
     memory: Memory
 
 
-# Which memory perftest says that it used: of which GPU, and on which path.
-#
 # Lines are those of perftest's sources, 4.5 to 26.x: cuda_memory.c and rocm_memory.c, before 24.01
 # perftest_resources.c (pp_init_gpu, pp_init_rocm).
 

@@ -39,8 +39,6 @@ from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.untrusted import unused
 from shakedown.records.wording import natural_key
 
-# Names that the plan, the job and the reader of its outputs share. Standard library only: nodes use it.
-
 NAME = "incast"
 # Tests of the cells, which are the patterns.
 INCAST, ALL_TO_ALL = "incast", "all_to_all"
@@ -80,9 +78,6 @@ def note_name(pattern: str, receiver: str, rail: str) -> str:
 def output_name(pattern: str, sender: str, receiver: str, rail: str) -> str:
     """Return the file of a sender's perftest."""
     return f"{pattern}.{sender},{receiver}.{rail}.txt"
-
-
-# Who sends to whom at one time. Pure, standard library only: plan, job and reader have the same rounds.
 
 
 @dataclass(frozen=True)
@@ -147,8 +142,6 @@ def _groups(nodes: Sequence[str], size: int) -> list[Sequence[str]]:
     return [nodes[one:other] for one, other in pairwise(ends)]
 
 
-# Send to one node from many at once, and among all nodes of a group.
-#
 #     srun --ntasks-per-node=1 python -m shakedown.benchmarks.incast.job FOLDER
 #
 # FOLDER/spec.json is the mesh's specification with `crowd` beside it (order.py). In a round every receiver

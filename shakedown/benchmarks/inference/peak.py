@@ -7,14 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# What is watched of GPUs during a search. Standard library only: the harness in workloads/ uses it.
-
 # The columns of the file, in this order.
 FIELDS = ("index", "clocks.sm", "temperature.gpu", "power.draw", "clocks_event_reasons.active")
 
 
-# What a peak of inference says: data rate, share of the link, and what is in the way of more.
-#
 # The rate over PCIe is queries/s x 150,528 B, a raw image of 224 x 224 x 3 bytes (Fsas PRIMERGY CDI paper).
 
 IMAGE_BYTES = {"resnet50": 224 * 224 * 3, "tiny": 16 * 16 * 3}

@@ -85,8 +85,6 @@ class CopiesSettings(_JobSettings):
     pins: tuple[Literal["near", "far"], ...]
 
 
-# The way from the CPU's root port to every GPU: switches, links, who shares them; against the plan.
-#
 # A PCIe switch is one upstream port and the downstream ports below it, so a way through a switch crosses two
 # bridges (PCI Express Base Specification, 1.3.3). A link is described by what hangs at its lower end.
 

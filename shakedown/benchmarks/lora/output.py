@@ -14,8 +14,6 @@ from pydantic import Field
 from shakedown.records.base import Name, Record
 from shakedown.records.tool_text import Amount, Count, Line, TextSource, quote
 
-# The trainer's log: JSON lines, one `header`, then `step` lines, then one `summary`.
-#
 # The models below are the format. A loss that is not finite is left out, never written as NaN. A log is
 # complete with its summary. `shakedown.benchmarks.lora.job` makes it of what the ranks of `lora_trainer`
 # wrote.
@@ -191,8 +189,6 @@ def _check_steps(
         )
 
 
-# What a training log says: rates, loss, and which rank lags. Pure functions of the steps of all ranks.
-#
 # Ranks of one job step together, so all of them take as long as the slowest: step times cannot show which
 # rank that is. Each rank's own computing can, the part of a step in which it waits for no other rank.
 

@@ -279,8 +279,6 @@ def _add(draft: PlanDraft, entry: ReferenceEntry, test: str, group: tuple[str, .
     draft.add(entry, test, stage=Stage.COLLECTIVE, nodes=[group], params=params)
 
 
-# Plan the servers' power over single message sizes: a load of its own for each, or why it is not run.
-
 NO_BMC = "no access to the servers' BMCs (acceptance.nccl.server_power.bmc: false)"
 
 

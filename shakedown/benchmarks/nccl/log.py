@@ -17,8 +17,6 @@ from shakedown.benchmarks.nccl.log_model import (
 )
 from shakedown.records.tool_text import Line, TextSource, quote
 
-# The lines of NCCL's log.
-#
 # Read from NCCL's source (src/debug.cc, src/init.cc, src/transport/*.cc, src/enqueue.cc), 2.18 to 2.30.
 
 LOG_LINE = re.compile(

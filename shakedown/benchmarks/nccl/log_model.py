@@ -11,11 +11,9 @@ from pydantic import Field
 from shakedown.records.base import Record
 from shakedown.records.tool_text import Count, Line, TextSource
 
-# NCCL's own log (NCCL_DEBUG=INFO, 2.18 to 2.30): which way the data went, and over which devices.
-#
 # Other programs' lines may stand between the log's. A log is complete when every communicator that was begun
 # was set up and ended; the log of a program that never destroys its communicators is read with
-# `allow_unfinished`. The lines themselves are read in log_lines.py.
+# `allow_unfinished`. The lines themselves are read in log.py.
 
 Transport = Literal["P2P", "SHM", "NET"]
 
@@ -104,8 +102,6 @@ class NcclLog(Record):
     warnings: tuple[str, ...]
 
 
-# Whether NCCL's log names every connection: its rings and trees say which there must be.
-#
 # Rank 0 prints every ring ("Channel 00/24 : 0 1 2 3"), every rank its place in the trees ("Trees [0]
 # 1/-1/-1->0->2") and "Connected all rings" or "Connected all trees" once it has them (src/init.cc,
 # src/transport.cc). What must be there is known only where one communicator was made: several number their

@@ -342,9 +342,6 @@ def nccl_log(output: Output[NcclSettings]) -> Iterator[Value]:
         yield Read("wrong", wrong, "1", Better.LOWER, {"check": found.check}, found.detail)
 
 
-# What nccl-tests must have sent between nodes: the least that its operation needs.
-
-
 def moved(output: Output[NcclSettings]) -> Iterator[Moved]:
     """Yield the least that each node must have sent and received over its NICs under test, in bytes.
 

@@ -20,8 +20,6 @@ from shakedown.benchmarks.nccl.output_model import (
 )
 from shakedown.records.tool_text import Line, TextSource, half_digit, quote
 
-# The text that nccl-tests programs print, 2.13 to 2.19, and RCCL-tests.
-#
 # Read from their own sources (src/common.cu, later src/util.cu). NCCL's log, a launcher's words and other
 # whole lines may stand between the rows. An output is complete with its footer: "Out of bounds values", "Avg
 # bus bandwidth" and, from 2.16.7 on, "Collective test concluded".

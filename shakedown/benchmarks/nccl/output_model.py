@@ -12,8 +12,6 @@ from pydantic import Field
 from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, TextSource
 
-# nccl-tests 2.13 to 2.19 and RCCL-tests: what a run gave. The checks are in output_check.py.
-#
 # Sizes and bandwidths follow nccl-tests' own definitions (doc/PERFORMANCE.md): algbw = size / time, busbw =
 # algbw x a factor of the operation and the number of ranks, both in GB/s = 10^9 byte/s.
 
@@ -115,8 +113,6 @@ def nccl_version(code: int) -> str:
     return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
 
 
-# What nccl-tests' figures must satisfy among themselves: a lost row or a damaged digit shows here.
-#
 # Every program computes its bandwidths from size, time and ranks alone (GetBw and GetCollByteCount in
 # src/<program>.cu, the same from 2.13 to 2.19 and in RCCL-tests), so each printed figure has a second
 # witness.

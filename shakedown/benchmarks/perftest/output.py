@@ -21,8 +21,6 @@ from shakedown.benchmarks.perftest.output_model import (
 )
 from shakedown.records.tool_text import Line, TextSource, quote
 
-# perftest's text output, 4.5 (Debian 12) to 26.x, client's and server's side.
-#
 # Read from perftest's own source: ctx_print_test_info and print_full_bw_report in perftest_parameters.c,
 # ctx_print_pingpong_data in perftest_communication.c. An output is complete when a line of dashes closes the
 # table of results. stderr may be mixed in: known warnings are kept, errors refuse the whole output.

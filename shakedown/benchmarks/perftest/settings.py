@@ -124,8 +124,6 @@ def _each_cell_has_one_job(tests: tuple[PerftestTest, ...]) -> tuple[PerftestTes
 PerftestTests = Annotated[tuple[PerftestTest, ...], AfterValidator(_each_cell_has_one_job)]
 
 
-# What a mesh was ordered to measure, as far as its outputs are held against it.
-#
 # The whole specification is mesh/spec.py's, which the drivers read with the standard library alone.
 
 

@@ -18,8 +18,6 @@ from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.noted import node_name
 from shakedown.onnode.software import ordered, unusable, use
 
-# What each program says of itself: how it is run, and where its version stands. Standard library only.
-
 _PROBE_S = 180.0  # PyTorch's import takes a minute on a cold parallel file system
 # The path and the shared libraries of a program, each resolved to its file (libnccl.so.2 to libnccl.so.2.21).
 _LINKS = """
@@ -164,8 +162,6 @@ def _last(said: str) -> str:
     return lines[-1][:300] if lines else "it printed nothing"
 
 
-# Find and run every program of the site's software on this node, one file for each.
-#
 #     srun --ntasks-per-node=1 python -m shakedown.benchmarks.software.job FOLDER
 #
 # FOLDER/software.json says where each comes from. What one software does to the environment must not reach

@@ -137,8 +137,6 @@ def _plan_links(draft: PlanDraft, kinds: dict[str, tuple[str, ...]]) -> None:
         )
 
 
-# The switches' part of the config stage: from raw read-backs to measurements.
-#
 # `raw/switches.config/` holds what the roles read from each switch, `SWITCH.settings.json` and the counter
 # reading with its LLDP neighbours; `raw/config.settings*.aN/` what the hosts read from themselves, in
 # one job or, at night, in several.

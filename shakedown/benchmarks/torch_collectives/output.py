@@ -224,9 +224,6 @@ def as_set(output: Output[TorchSettings]) -> TorchResult:
     return result
 
 
-# What the collectives through PyTorch must have sent between nodes: the least that they need.
-
-
 def moved(output: Output[TorchSettings]) -> Iterator[Moved]:
     """Yield the least that each node must have sent and received over its NICs under test, in bytes.
 

@@ -23,8 +23,6 @@ from shakedown.onnode.journal import now
 from shakedown.onnode.noted import note
 from shakedown.records.errors import BadInput, ExitStatus
 
-# Names that the plan, the job and the reader of its outputs share. Standard library only: nodes use it.
-
 # The kind of job, the tool of its outputs and the test of its cells.
 NAME = "traffic_class"
 # What perftest runs: its server is where the data arrives.
@@ -36,8 +34,6 @@ def evidence_name(output: str) -> str:
     return f"arrived.{output.removesuffix('.txt')}.json"
 
 
-# What the receiving node counts while data arrives. Standard library only: it runs on the node.
-#
 # Two things are kept as they were found, and judged later: the counters that the NIC has of each priority,
 # and the headers that the node's own service (roles/host_settings, arrivals.py) saw in a sample of the
 # packets.
@@ -166,8 +162,6 @@ def watching(folder: Path, node: str, service: str = SOCKET) -> Any:  # noqa: AN
     return watch
 
 
-# Send RoCE around the ring of all nodes, and count at each receiver what arrives.
-#
 #     srun --ntasks-per-node=1 python -m shakedown.benchmarks.traffic_class.job FOLDER
 #
 # FOLDER/spec.json is the mesh's specification, and what must arrive beside it. The mesh's own drivers send; a

@@ -17,9 +17,6 @@ class TrafficClass(Record):
     size_bytes: int = Field(default=65536, gt=0)
 
 
-# What a job is ordered to prove: the mesh's specification, and how its packets must arrive.
-
-
 class WantedClass(Record):
     """How data of RoCE must arrive, and where each NIC is connected.
 

@@ -177,8 +177,6 @@ def _decimals(value: float) -> int:
     return 9 if "e" in text else len(text.partition(".")[2].rstrip("0"))
 
 
-# Runs before and after one change, paired per node: better, equivalent, worse or undecided.
-#
 # Every node is its own control: its relative difference after against before is what is tested, so that slow
 # nodes and fast ones weigh alike. With at least six untouched nodes the upgraded ones are held against their
 # differences (difference in differences), which takes out whatever drifted for all; without them, what all

@@ -18,8 +18,6 @@ from shakedown.daytwo.history.night_charts import LEARNING_NIGHTS, SMALLEST_EFFE
 from shakedown.records.base import Better, Record
 from shakedown.statistics.robust import resolution
 
-# Fast alarms on a node's nightly values: steps by bounded scores over two to eight nights, and drift.
-#
 # A night's score is the value against the series' level of late, as a normal value that is as rare: in the
 # spread and the tails that the series and the others of its metric have shown (`nightnoise`). Sums of scores
 # are held against what autocorrelated nights and a level known from so many nights make of them; two nights

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from shakedown.statistics.robust import SMALLEST_CLASS
 
-# Each node's own week, taken out before its nights are charted: a Monday is held against Mondays.
-#
 # How much of each weekday's mean is believed follows from how much more the weekdays of all nodes differ than
 # their noise explains (James and Stein 1961; empirical Bayes). Where no node has a week of its own, nothing
 # is taken out. Only nights before count: no later night changes an alarm.

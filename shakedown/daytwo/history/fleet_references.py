@@ -115,8 +115,6 @@ def header(system: str, profile: str, notes: Sequence[str]) -> dict[str, object]
     }
 
 
-# The edge of proposals: what the history holds since the last change, as a profile and as a diff.
-
 Group = tuple[str, tuple[tuple[str, str], ...]]  # a reference's name, parameters
 # What of the inventory a figure depends on; a change of one of these begins a new baseline.
 _KEYS = {

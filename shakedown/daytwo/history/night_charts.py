@@ -21,8 +21,6 @@ from shakedown.daytwo.history.night_noise import (
     window_variance,
 )
 
-# What two nights in a row say of a step: how much more likely they are with one loss in both than without.
-#
 # A night is expected where the night before leads, as far as neighbouring nights hang together; what is new
 # in it has the tails that all series show, for the worse and for the better apart (`nighttails`). Two nights
 # that are off by the same are a step where two that are off as far, but differently, are not. The ratio is

@@ -109,8 +109,6 @@ def _table(near: float) -> tuple[Floats, Floats]:
     return stdtrit(1 / inverse, (1 + _TAIL) / 2) / stdtrit(1 / inverse, (1 + near) / 2), inverse
 
 
-# The noise of nightly values: spread, autocorrelation, tails and odd nights, shared within a metric.
-#
 # Thirty nights of one series know its spread to 13 % and its autocorrelation to 0.18, too little for a rate
 # of one false alarm in a thousand years. All nodes measure the same metric, so what thirty nights of one
 # leave open is taken from all (empirical Bayes; variances as in Smyth, Stat. Appl. Genet. Mol. Biol. 3,

@@ -189,9 +189,6 @@ def _event(event: Event) -> dict[str, str]:
     }
 
 
-# ---- pages ----
-
-
 def page(found: NodeHistory) -> str:
     """Return one node's page."""
     lines = [

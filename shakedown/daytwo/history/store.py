@@ -165,8 +165,6 @@ def _moment(text: str) -> datetime | None:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-# The history as a folder of Parquet files: each run adds its own, months are merged later.
-#
 #     store.json            the system whose runs these are
 #     ledger/RUN.json       written last: a run without it was not taken in
 #     values/RUN.parquet    one row per node and metric

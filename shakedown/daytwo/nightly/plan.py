@@ -57,8 +57,6 @@ def site_tonight(site: Site, wanted: Tonight) -> Site:
     )
 
 
-# What a night measures: each idle node gets what it has waited for longest, within its budget.
-#
 # A *slot* is one test on one rail, or the tests of a node by itself. Pairs are measured in small groups, all
 # pairs of a group, so that one job that is preempted spoils little and every node meets several partners,
 # others each night.

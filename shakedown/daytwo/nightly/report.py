@@ -137,8 +137,6 @@ def metrics(night: Night) -> str:
     )
 
 
-# Brings the night's report to people and machines: file, metrics, mail, signed webhook.
-#
 # One way that fails does not keep the others from being tried, and never changes what the night found.
 
 _TIMEOUT_S = 30

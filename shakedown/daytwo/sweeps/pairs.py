@@ -14,8 +14,6 @@ from shakedown.records.results import Snapshot
 from shakedown.records.wording import count
 from shakedown.statistics.robust import median
 
-# One side of a comparison of sweeps, and what else differs between the sides but what was measured.
-#
 # A ratio is the work of everything that differs together: NCCL's variables, the way that the data went, GPUs,
 # versions, nodes, firmware. So all of it is named.
 
@@ -182,8 +180,6 @@ def _apart(one: Snapshot, other: Snapshot) -> bool:
     return {c.host for c in one.components}.isdisjoint(c.host for c in other.components)
 
 
-# Sweeps of collectives over two networks or configurations, side by side: ratio per operation and size.
-#
 # A pair is the same operation, size, data type, number of nodes, launcher and split on two sides; all else
 # that differs is named, for a ratio is the work of everything that differs together. Readings describe, they
 # are no verdict: three repeats against three cannot be told apart by any rank test at 5 %.

@@ -144,9 +144,6 @@ class _Attempt:
         return str(refused).replace(f"{self.folder}/", "")
 
 
-# ---- nccl-tests ----
-
-
 def _nccl_sweeps(spec: JobSpec, order: NcclSettings, job: _Attempt) -> Iterator[OperationSweep]:
     driver = _driver(job, spec.nodes[0])
     for operation in order.operations:
@@ -250,9 +247,6 @@ def _variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables as a page may show them, with what looks like a secret hidden."""
     shown = (redact(f"{name}={value}").partition("=") for name, value in variables.items())
     return {name: value for name, _, value in shown}
-
-
-# ---- PyTorch ----
 
 
 def _torch_sweeps(spec: JobSpec, order: TorchSettings, job: _Attempt) -> Iterator[OperationSweep]:

@@ -27,8 +27,6 @@ from shakedown.judge.localise.rare import beyond, dead, intermittent
 from shakedown.nics.rates import counts_errors, damaged_on_cable, end_to_end
 from shakedown.records.results import CounterReading
 
-# How sure a blame is: how often blames on such evidence were right where the truth was known.
-#
 # Against its rivals a part that is blamed has a posterior of next to 1, as if the noise were what the fit
 # takes it for. How often it is not is counted: of the cases of research/localiser_cases.py in the noise
 # models that thresholds were chosen with, each blame is sorted by its evidence, and the part that was right
@@ -191,8 +189,6 @@ def _witness(
     return Witness(node, rail, place, local, reading.device, peer, text)
 
 
-# Which piece of the cluster is at fault? Matrices, counters and cabling joined into a ranked list of causes.
-#
 # Pure functions. No part is blamed on the word of one partner, unless a counter of its own stands out, and
 # never are both ends of a connection: results that two elements explain equally well make suspects, not
 # causes.

@@ -15,8 +15,6 @@ from shakedown.judge.localise.levels import APART, Deviations
 from shakedown.judge.localise.model import Bools, Cabling, Element, Explanation, Floats, Ints, Matrix
 from shakedown.judge.localise.rare import DEAD_SHARE
 
-# Nodes with slower links than others, where no snapshot tells: a level at half of the others' is a class.
-#
 # Links come in speeds that differ by factors of two (100, 200, 400 Gb/s). Two nodes or more that reach a half
 # or a quarter of the others' rate, on all rails and both ways, have such links by all that a mesh can see:
 # they are compared with their like, and told as suspects. One alone is a node that lost half of its rate.
@@ -171,8 +169,6 @@ def collisions(seen: Deviations, matrix: Matrix) -> list[Explanation]:
     ]
 
 
-# Second thoughts on what was found in one matrix: what several parts have in common, or do to each other.
-#
 # Each rule takes blame away and says why; none adds any.
 
 # Kinds that only a known path can name: what a leaf's flows have in common may as well lie beyond it.

@@ -10,8 +10,6 @@ import numpy as np
 from shakedown.judge.localise.groups import Candidates, Groups, Stats
 from shakedown.judge.localise.model import Bools, Cabling, Floats, Ints, Matrix
 
-# What a result should have reached: the level of its like, and what is left of it when that is taken out.
-#
 # Its like are the results of the same rail and distance (on one leaf, or across) between NICs of the same two
 # classes. Where many flows share links with others, the level is that of the flows which share none.
 
@@ -234,8 +232,6 @@ def _take_out_classes(logs: Floats, kinds: Ints, usual: int, fabric: Cabling, ne
             logs[mine] -= middles[len(middles) // 2]
 
 
-# Which results can show that an end is slow, where nodes of several kinds differ in what they reach.
-#
 # A flow is as fast as its slower end. An end that lost 2 % does not show it with partners that are 3 % slower
 # anyway, so it is measured by the others; with the slower ones it shows what it lost beyond their difference.
 

@@ -238,8 +238,6 @@ def _two_ways_finding(matrix: Matrix, slow: Bools, gap: float) -> Explanation:
     )
 
 
-# Slow results of a mesh too small for medians: all its tests together, each candidate against the rest.
-#
 # Of three nodes one bad one spoils two thirds of the results, so no median is safe; and the noise cannot be
 # taken from the bulk of so few results, which often sit at the limit of the link with a tail below. So a
 # candidate's results are compared with all others, tails included: they must be lower by ranks (Mann and

@@ -121,8 +121,6 @@ def far_ends(family: Candidates, index: int, mask: Bools, groups: Groups) -> int
     return int((ends != own_node).sum())
 
 
-# Whether an effect stands out of the noise of the very part: NICs, nodes and rails are not all as noisy.
-
 # A rail is noisier than the fabric from so many times its noise on; less is chance, or a fault on it.
 LOUD = 1.4
 # Of fewer rails a bad NIC makes too many of its node's results to tell the node's noise by.
@@ -192,8 +190,6 @@ def _noise_of_node(residual: Floats, node: int, direction: str, slope: float) ->
     return robust_sigma(away) * math.sqrt(many / (many - 1)) if away.size else 0.0
 
 
-# What a NIC loses one way beyond what its other way tells.
-#
 # Healthy NICs differ, and most of that they may have both ways. Then a NIC that is good by nature and lost 2
 # % one way is as slow, that way, as the slowest healthy ones of many, and still far from what its other way
 # lets expect. That is told by a regression of one way on the other over all other NICs; it takes nothing away

@@ -13,8 +13,6 @@ from shakedown.judge.localise.groups import Candidates, Groups
 from shakedown.judge.localise.model import Bools, Element, Explanation, Floats, Matrix
 from shakedown.judge.localise.picks import RIVAL_GAIN, SAME_RESULTS, Pick, far_ends, posterior, same_hardware
 
-# Are an element's bad results its own, or does it share them with others that are as suspicious?
-#
 # A link that flaps spoils its own results only: its far ends are well with everybody else, and so are its
 # neighbours. Where four nodes are bad with the same four others, or a whole leaf is bad now and then or with
 # everybody but itself, something that they share is as good an explanation, and blaming each of them blames
@@ -188,8 +186,6 @@ def beyond(pick: Pick, residual: Floats, groups: Groups) -> Shared:
     return Shared((f"{alike.sum()} others are as often slow, but well with it: look at what they share",))
 
 
-# Results that are missing, and results that are bad now and then: where do they pile up?
-#
 # A missing result has no size, so it is boolean tomography: the element whose results are all missing and
 # that explains the most of them. A link that flaps, or an uplink that only some flows take, spoils a part of
 # an element's results; what counts is that part against the part that is bad everywhere.

@@ -239,8 +239,6 @@ def _on_leaf(leaf: str, rail: int, fabric: Cabling) -> Bools:
     return ends
 
 
-# The quick mesh: a few random matchings, then the suspects against partners known to be good, then stop.
-#
 # With r random disjoint matchings every node meets r partners; a bad node is bad in all of them, while a good
 # one that met it once has r - 1 good results. What stands out is measured again with partners that do not.
 

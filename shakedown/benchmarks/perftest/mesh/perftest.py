@@ -20,8 +20,6 @@ from shakedown.onnode.journal import now
 from shakedown.records.untrusted import unused
 from shakedown.records.wording import printable
 
-# What this node has: RDMA devices, their GIDs, perftest and its version. Reads only, mostly sysfs.
-
 SYSFS = Path("/sys")
 
 
@@ -215,8 +213,6 @@ def _has_open(pid: int, proc: Path) -> bool:
         return False
 
 
-# A perftest output that has no usable number because perftest could not tell its CPU's clock.
-#
 # perftest counts CPU cycles and finds their rate by a regression over 200 short waits. Where the fit is bad,
 # on a busy host or in a busy virtual machine, it takes 0 Hz and goes on (get_clock.c; --CPU-freq keeps it
 # from giving up): all traffic passed, and the table says 0 Gb/s, or inf microseconds. The standard library
@@ -236,8 +232,6 @@ def clock_unknown(text: str) -> bool:
     return _WARNING in text and _ROW.search(text) is not None
 
 
-# Starting, watching and ending perftest: argv lists only, own processes only.
-#
 # The text output is kept and not `--out_json`: the text names units, side and GIDs, the JSON has neither unit
 # nor side and no more digits (linux-rdma/perftest, perftest_parameters.c, write_bw_report_to_file).
 

@@ -29,8 +29,6 @@ from shakedown.benchmarks.perftest.mesh.wire import (
 from shakedown.records.errors import BadInput
 from shakedown.records.wording import printable
 
-# The partner's messages, parsed without trust: what does not fit counts as not said.
-
 Problem = tuple[str, str]  # kind (of records.Problem), message
 Cell = tuple[int, str]  # slot index, rail
 
@@ -96,10 +94,8 @@ def _told(text: str) -> str:
     return printable(text)[:500] or "not said"
 
 
-# The agent: the thread of a driver that answers pings and takes in partners that arrive early.
-#
-# It runs while the main thread measures, so silence from it means that the node or its driver is dead, and
-# not that a measurement takes long.
+# The agent runs while the main thread measures, so silence from it means that the node or its driver is
+# dead, and not that a measurement takes long.
 
 # A stranger that connects and says nothing is disconnected after this time.
 _SILENT_AFTER_S = 10.0
@@ -260,8 +256,6 @@ def _own_address(address: str) -> str:
         return ""
 
 
-# How two drivers find each other in a round, and how a dead one is told from a late one.
-#
 # No coordinator and no collective: a node talks only to its partner of the round, so the death of any node
 # costs its own pairs and nothing else. Every hello also names the nodes that have been found dead.
 

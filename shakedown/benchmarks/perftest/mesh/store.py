@@ -37,8 +37,6 @@ from shakedown.records.untrusted import complete_lines, holds_something, loads, 
 from shakedown.records.wording import FILE_NAME
 from shakedown.statistics.robust import CellTally, Samples
 
-# What the drivers' journals say, and with what each start measured. Compute nodes use this: no libraries.
-
 _JOURNAL_FIX = "remove it, or start in an empty folder"
 Event = dict[str, Any]
 
@@ -154,8 +152,6 @@ def refuse_other_version(start: Start, test: str, version: str | None) -> None:
         )
 
 
-# What a driver leaves in the output folder, written so that a crash at any moment loses no finished line.
-#
 # Every node writes files of its own, because appends of several hosts to one file interleave on NFS:
 #
 # * ``outputs.<node>.jsonl``  one OutputRecord a measurement; read them all with ``outputs.*.jsonl``
@@ -377,8 +373,6 @@ def _mend(path: Path) -> bytes:
     return whole[:end]
 
 
-# Which cells of a pair are measured again at the end of the mesh, as a node sees its own results.
-#
 # Only perftest's own table is read here, and only to choose what to measure again: the verdict reads the same
 # files with the whole parser, and decides. Standard library only.
 

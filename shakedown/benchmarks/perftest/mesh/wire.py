@@ -14,8 +14,6 @@ from typing import Any, NoReturn
 from shakedown.records.errors import BadInput
 from shakedown.records.untrusted import loads
 
-# Typed access to the fields of a mesh specification. Standard library only, like its user.
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 
 
@@ -85,8 +83,6 @@ class FieldReader:
         return float(value)
 
 
-# Messages between drivers: one JSON object a line over TCP, bounded in size, never trusted.
-#
 # Nothing here measures; the traffic is a few hundred bytes a round on the management network.
 
 MAX_MESSAGE_BYTES = 1 << 20
