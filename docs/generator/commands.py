@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from generator.text import code, made, table
 
-from shakedown.commands import REGISTER
+from shakedown.commands.cli import app
 from shakedown.records.errors import ExitStatus
 
 # typer's own copy of click has no public name for these.
@@ -42,10 +42,6 @@ def pages() -> dict[str, str]:
 
 def commands() -> Iterator[tuple[str, Command]]:
     """Yield every command that does something, by its words, as `mesh plan`."""
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    for register in REGISTER:
-        register(app)
     yield from _leaves(typer.main.get_command(app), "")
 
 

@@ -1,16 +1,38 @@
-"""What commands share: arguments of the form NAME=VALUE, and the examples at the end of a command's help."""
+"""What commands share: how each is made, with examples at the end of its help, and arguments NAME=VALUE."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand
+
+app = typer.Typer(
+    name="shakedown",
+    help="Acceptance tests for RoCE GPU clusters. Exit status: 0 pass, 1 fail, 2 bad input, 3 inconclusive.",
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: rich would cost 0.2 s at every start
+    pretty_exceptions_enable=False,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def examples(*lines: str) -> str:
-    """Return the epilog of a command's help; each line is one whole command."""
+def group(name: str, words: str, *, epilog: str | None = None) -> typer.Typer:
+    """Return a new group of commands, with its help."""
+    made = typer.Typer(no_args_is_help=True, help=words, epilog=epilog)
+    app.add_typer(made, name=name)
+    return made
+
+
+def command(
+    *examples: str, of: typer.Typer = app, name: str | None = None, cls: type[TyperCommand] | None = None
+) -> Callable[[F], F]:
+    """Make a function a command; each example is one whole command. Tests run those that need no cluster."""
     # \b keeps the lines as they are.
-    return "\b\n" + "\n".join(
-        ["Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)]
-    )
+    head = "Example:" if len(examples) == 1 else "Examples:"
+    return of.command(name, cls=cls, epilog="\n".join(["\b", head, *(f"  {line}" for line in examples)]))
 
 
 def assigned(

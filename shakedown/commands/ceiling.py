@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command, group
 from shakedown.physics.collectives import Collective
 from shakedown.physics.ethernet import RDMA_MTUS_BYTES, RoceOperation
 from shakedown.physics.host_links import Transfer
@@ -31,71 +31,19 @@ Ranks = Annotated[int, typer.Option("--ranks", help="GPUs in the collective.")]
 _EPILOG = "Values are per direction. Gb/s is 10^9 bit/s, GB/s is 10^9 byte/s; perftest's MB/s is MiB/s."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command with its calculators."""
-    group = typer.Typer(
-        no_args_is_help=True,
-        help="Physical ceilings and training arithmetic. A result above its ceiling is a measurement error.",
-        epilog=_EPILOG,
-    )
-    group.command(
-        "roce",
-        epilog=examples(
-            "shakedown ceiling roce --speed-gbps 400 --mtu 4096",
-            "shakedown ceiling roce --operation read --message-bytes 65536 --measured 390.89",
-            "shakedown ceiling roce --table",
-        ),
-    )(roce)
-    group.command(
-        "pcie",
-        epilog=examples(
-            "shakedown ceiling pcie --generation 5 --width 16 --mps 256 --measured 55.5",
-            "shakedown ceiling pcie --generation 5 --width 8",
-        ),
-    )(pcie)
-    group.command(
-        "busbw",
-        epilog=examples(
-            "shakedown ceiling busbw all_reduce --nodes 8 --nics-per-node 8 --speed-gbps 400",
-            "shakedown ceiling busbw all_reduce --nodes 1 --gpus-per-node 8 --nvlink-gb-per-s 450",
-        ),
-    )(busbw)
-    group.command(
-        "volume",
-        epilog=examples(
-            "shakedown ceiling volume --payload-gb 137.95 --ranks 64",
-            "shakedown ceiling volume --payload-gb 320 --ranks 2 --gb-per-s 25",
-        ),
-    )(volume)
-    group.command(
-        "step",
-        epilog=examples(
-            "shakedown ceiling step --parameters 2e9 --tokens 32768 --gpus 8 --peak-tflops 312 --recompute"
-        ),
-    )(step)
-    group.command(
-        "sharded-step",
-        epilog=examples(
-            "shakedown ceiling sharded-step --layers 32 --gather-s 0.145 --root-gather-s 0.191 "
-            "--forward-s 0.0111 --backward-s 0.0125 --measured 10.04"
-        ),
-    )(sharded_step)
-    group.command(
-        "mfu",
-        epilog=examples(
-            "shakedown ceiling mfu --model llama2-7b --sequence 2048 --gpus 1 --gpu h200 --tokens-per-s 12250"
-        ),
-    )(mfu)
-    group.command(
-        "training",
-        epilog=examples(
-            "shakedown ceiling training --data resnet50 --epochs 37 --minutes 53.1 --link-gb-per-s 32",
-            "shakedown ceiling training --data retinanet --epochs 5 --gb-per-s 2.64 --baseline-minutes 70",
-        ),
-    )(training_input)
-    app.add_typer(group, name="ceiling")
+_ceiling = group(
+    "ceiling",
+    "Physical ceilings and training arithmetic. A result above its ceiling is a measurement error.",
+    epilog=_EPILOG,
+)
 
 
+@command(
+    "shakedown ceiling roce --speed-gbps 400 --mtu 4096",
+    "shakedown ceiling roce --operation read --message-bytes 65536 --measured 390.89",
+    "shakedown ceiling roce --table",
+    of=_ceiling,
+)
 def roce(
     speed_gbps: Speed = 400,
     mtu: Mtu = 4096,
@@ -146,6 +94,11 @@ def roce(
     )
 
 
+@command(
+    "shakedown ceiling pcie --generation 5 --width 16 --mps 256 --measured 55.5",
+    "shakedown ceiling pcie --generation 5 --width 8",
+    of=_ceiling,
+)
 def pcie(
     generation: Annotated[int, typer.Option(help="PCIe generation, 1 to 6.")] = 5,
     width: Annotated[int, typer.Option(help="Lanes.")] = 16,
@@ -169,6 +122,11 @@ def pcie(
     )
 
 
+@command(
+    "shakedown ceiling busbw all_reduce --nodes 8 --nics-per-node 8 --speed-gbps 400",
+    "shakedown ceiling busbw all_reduce --nodes 1 --gpus-per-node 8 --nvlink-gb-per-s 450",
+    of=_ceiling,
+)
 def busbw(
     collective: Annotated[
         Collective, typer.Argument(help="Collective, as nccl-tests names it.")
@@ -216,6 +174,11 @@ def busbw(
     return _table(rows, as_json, unit=f"GB/s busbw; busbw = algbw x {factor:.4g} at {ranks} ranks")
 
 
+@command(
+    "shakedown ceiling volume --payload-gb 137.95 --ranks 64",
+    "shakedown ceiling volume --payload-gb 320 --ranks 2 --gb-per-s 25",
+    of=_ceiling,
+)
 def volume(
     payload_gb: Annotated[float, typer.Option(help="Payload in GB (10^9 B): parameters x bytes each.")],
     ranks: Ranks = 64,
@@ -239,6 +202,10 @@ def volume(
     return _table(rows, as_json, unit=f"{ranks} ranks at {gb_per_s:g} GB/s")
 
 
+@command(
+    "shakedown ceiling step --parameters 2e9 --tokens 32768 --gpus 8 --peak-tflops 312 --recompute",
+    of=_ceiling,
+)
 def step(
     parameters: Annotated[float, typer.Option(help="Parameters of the model, e.g. 2e9.")],
     tokens: Annotated[int, typer.Option(help="Tokens per step: sequence length x global batch.")],
@@ -284,6 +251,11 @@ def step(
     return ExitStatus.PASS
 
 
+@command(
+    "shakedown ceiling sharded-step --layers 32 --gather-s 0.145 --root-gather-s 0.191 "
+    "--forward-s 0.0111 --backward-s 0.0125 --measured 10.04",
+    of=_ceiling,
+)
 def sharded_step(
     layers: Annotated[int, typer.Option(help="Layers whose weights are gathered, e.g. 32.")],
     gather_s: Annotated[float, typer.Option(help="To gather one layer's weights, s, as measured.")],
@@ -328,6 +300,12 @@ def sharded_step(
     return ExitStatus.PASS
 
 
+@command(
+    "shakedown ceiling training --data resnet50 --epochs 37 --minutes 53.1 --link-gb-per-s 32",
+    "shakedown ceiling training --data retinanet --epochs 5 --gb-per-s 2.64 --baseline-minutes 70",
+    of=_ceiling,
+    name="training",
+)
 def training_input(
     data: Annotated[str, typer.Option(help="What is read: resnet50 or retinanet.")],
     epochs: Annotated[float | None, typer.Option(help="How often the data are read.")] = None,
@@ -374,6 +352,10 @@ def training_input(
     return ExitStatus.PASS
 
 
+@command(
+    "shakedown ceiling mfu --model llama2-7b --sequence 2048 --gpus 1 --gpu h200 --tokens-per-s 12250",
+    of=_ceiling,
+)
 def mfu(
     tokens_per_s: Annotated[float, typer.Option(help="Tokens per second of the whole job.")],
     model: Annotated[str, typer.Option(help="llama2-7b, llama2-13b or llama2-70b.")] = "llama2-70b",

@@ -16,19 +16,12 @@ from typer.exceptions import TyperException
 from typer.main import get_command, get_command_name
 from typer.models import CommandInfo, TyperInfo
 
+from shakedown.commands.arguments import app
 from shakedown.records.errors import BadInput, ExitStatus, said_by_system
 from shakedown.records.program import outlive_readers
 from shakedown.records.wording import printable
 
 DEBUG = "SHAKEDOWN_DEBUG"  # environment variable: 1 shows the traceback of an internal error
-
-app = typer.Typer(
-    name="shakedown",
-    help="Acceptance tests for RoCE GPU clusters. Exit status: 0 pass, 1 fail, 2 bad input, 3 inconclusive.",
-    add_completion=False,
-    rich_markup_mode=None,  # plain help: rich would cost 0.2 s at every start
-    pretty_exceptions_enable=False,
-)
 
 
 def _version(wanted: bool) -> None:
@@ -54,19 +47,13 @@ def _root(
     return
 
 
-def _register() -> None:
-    # Command modules import only typer at the top; what is slow is imported when a command runs.
-    from shakedown.commands import REGISTER
-
-    if app.registered_commands:
-        return  # main was called before, in this process
-    for register in REGISTER:
-        register(app)
-
-
 def _word(info: CommandInfo | TyperInfo) -> str:
     """Return the word that calls a command, or a group of them."""
     return info.name or (get_command_name(info.callback.__name__) if info.callback else "")
+
+
+app.registered_commands.sort(key=_word)
+app.registered_groups.sort(key=_word)
 
 
 @functools.cache
@@ -96,7 +83,6 @@ def _complain(words: str) -> ExitStatus:
 def _run(words: list[str]) -> int:
     """Run a command and return its exit status; whatever it raises is one line and status 2."""
     try:
-        _register()
         status = _program(words[0])(words, standalone_mode=False)
         if status == _TYPERS_INTERRUPT:
             raise KeyboardInterrupt

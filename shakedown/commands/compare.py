@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -44,15 +44,7 @@ def spread_out(args: list[str], options: tuple[str, ...]) -> list[str]:
     return [*found, option] if option and not values else found
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "compare",
-        cls=_ManyRuns,
-        epilog=examples("shakedown compare reports/runs/before reports/runs/after --changed nic.firmware"),
-    )(compare)
-
-
+@command("shakedown compare reports/runs/before reports/runs/after --changed nic.firmware", cls=_ManyRuns)
 def compare(
     runs: Annotated[
         list[Path] | None, typer.Argument(help="Two run folders: before the change and after it.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -16,19 +16,12 @@ if TYPE_CHECKING:
     from shakedown.intent.slurm_block import SlurmBlock
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "discover",
-        epilog=examples(
-            "shakedown discover mysite --from answers.json",
-            "shakedown discover mysite --ansible hosts.ini --record answers.json",
-            "shakedown discover mysite --slurm gpu --cabling cabling.csv",
-            "shakedown discover mysite --slurm gpu --account bench --reservation maint",
-        ),
-    )(discover)
-
-
+@command(
+    "shakedown discover mysite --from answers.json",
+    "shakedown discover mysite --ansible hosts.ini --record answers.json",
+    "shakedown discover mysite --slurm gpu --cabling cabling.csv",
+    "shakedown discover mysite --slurm gpu --account bench --reservation maint",
+)
 def discover(
     folder: Annotated[
         Path, typer.Argument(help="The site's folder: a new one is written, one that is there compared.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command, group
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -25,20 +25,10 @@ Since = Annotated[str | None, typer.Option(help="First day to show, as 2026-11-2
 DEFAULT_STORE = Path("reports/history")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Every node and metric over the nights.")
-    group.command(
-        "ingest", epilog=examples("shakedown history ingest reports/runs/before reports/runs/after")
-    )(ingest)
-    group.command(
-        "show", epilog=examples("shakedown history show --node n1 --metric ib_write_bw --html n1.html")
-    )(show)
-    group.command("fleet", epilog=examples("shakedown history fleet --html fleet.html"))(fleet)
-    group.command("compact", epilog=examples("shakedown history compact --keep-days 800"))(compact)
-    app.add_typer(group, name="history")
+_history = group("history", "Every node and metric over the nights.")
 
 
+@command("shakedown history ingest reports/runs/before reports/runs/after", of=_history)
 def ingest(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     store: StoreOption = DEFAULT_STORE,
@@ -65,6 +55,7 @@ def ingest(
     return ExitStatus.BAD_INPUT if refused else ExitStatus.PASS
 
 
+@command("shakedown history show --node n1 --metric ib_write_bw --html n1.html", of=_history)
 def show(
     node: Annotated[str, typer.Option(help="The node.")],
     store: StoreOption = DEFAULT_STORE,
@@ -90,6 +81,7 @@ def show(
     return _status(found.findings, found.problems)
 
 
+@command("shakedown history fleet --html fleet.html", of=_history)
 def fleet(
     store: StoreOption = DEFAULT_STORE,
     metric: Annotated[str, typer.Option(help="Only metrics with this in their name; all if empty.")] = "",
@@ -121,8 +113,8 @@ def fleet(
     print(found.rate)
     for problem in found.problems:
         print(printable(f"problem: {problem}"))
-    for group in found.groups():
-        print(printable(group))
+    for line in found.groups():
+        print(printable(line))
     for finding in found.findings[:worst]:
         print(printable(sentence(finding, with_metric=True)))
     if len(found.findings) > worst:
@@ -130,6 +122,7 @@ def fleet(
     return _status(found.findings, found.problems)
 
 
+@command("shakedown history compact --keep-days 800", of=_history)
 def compact(
     store: StoreOption = DEFAULT_STORE,
     keep_days: Annotated[

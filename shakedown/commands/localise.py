@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import no_cycle_search
 
@@ -21,14 +21,7 @@ if TYPE_CHECKING:
     from shakedown.run.folder import Run
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "localise",
-        epilog=examples("shakedown localise reports/runs/lab", "shakedown localise outdir --spec spec.json"),
-    )(localise)
-
-
+@command("shakedown localise reports/runs/lab", "shakedown localise outdir --spec spec.json")
 def localise(
     folders: Annotated[
         list[Path], typer.Argument(help="Run folder (reports/runs/RUN-ID), or OUTDIRs of drivers.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command, group
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # So many missing cells are named one by one.
 _NAMED = 10
 
-app = typer.Typer(help="Measure all pairs of nodes in one allocation.", no_args_is_help=True)
+_mesh = group("mesh", "Measure all pairs of nodes in one allocation.")
 
 
 class Mode(StrEnum):
@@ -37,17 +37,10 @@ class Mode(StrEnum):
     PAIRS = "pairs"
 
 
-def register(parent: typer.Typer) -> None:
-    """Add the commands."""
-    parent.add_typer(app, name="mesh")
-
-
-@app.command(
-    "plan",
-    epilog=examples(
-        "shakedown mesh plan spec.json --rounds",
-        "shakedown mesh plan spec.json --mode quick --output quick.json",
-    ),
+@command(
+    "shakedown mesh plan spec.json --rounds",
+    "shakedown mesh plan spec.json --mode quick --output quick.json",
+    of=_mesh,
 )
 def plan(
     spec: Annotated[Path, typer.Argument(help="Specification of a mesh (raw/JOB/spec.json of a run).")],
@@ -103,7 +96,7 @@ def plan(
         sys.stdout.write(f"round {index}: {'  '.join(f'{a}-{b}' for a, b in pairs_of_round)}\n")
 
 
-@app.command("coverage", epilog=examples("shakedown mesh coverage spec.json outdir"))
+@command("shakedown mesh coverage spec.json outdir", of=_mesh)
 def coverage(
     spec: Annotated[Path, typer.Argument(help="Specification of the mesh.")],
     folder: Annotated[Path, typer.Argument(help="What the drivers left (raw/JOB of a run).")],
@@ -139,7 +132,7 @@ def coverage(
     return ExitStatus.PASS if covered.complete else ExitStatus.INCOMPLETE
 
 
-@app.command("confirm", epilog=examples("shakedown mesh confirm spec.json outdir --output confirm.json"))
+@command("shakedown mesh confirm spec.json outdir --output confirm.json", of=_mesh)
 def confirm(
     spec: Annotated[Path, typer.Argument(help="Specification of the quick mesh.")],
     folder: Annotated[Path, typer.Argument(help="Its results: the drivers' OUTDIR, or a run folder.")],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command, group
 from shakedown.commands.plan import named_stages
 from shakedown.records.errors import BadInput, ExitStatus
 
@@ -18,25 +18,19 @@ if TYPE_CHECKING:
     from shakedown.daytwo.draining import Drainer
 
 
-def register_nightly(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Measure a part of the cluster every night.")
-    group.command(
-        "run",
-        epilog=examples(
-            "shakedown nightly run",
-            "shakedown nightly run --nodes n[1-8] --rails rail0",
-            "shakedown nightly run --only n17 --only n1 --only n2 --access=--reservation=shakedown_n17",
-        ),
-    )(run)
-    group.command("rotation", epilog=examples("shakedown nightly rotation --config nightly.json"))(rotation)
-    app.add_typer(group, name="nightly")
+_nightly = group("nightly", "Measure a part of the cluster every night.")
 
 
 Config = Annotated[Path, typer.Option(help="nightly.json, as roles/nightly writes it.")]
 DEFAULT = Path("/etc/shakedown/nightly.json")
 
 
+@command(
+    "shakedown nightly run",
+    "shakedown nightly run --nodes n[1-8] --rails rail0",
+    "shakedown nightly run --only n17 --only n1 --only n2 --access=--reservation=shakedown_n17",
+    of=_nightly,
+)
 def run(
     config: Config = DEFAULT,
     only: Annotated[
@@ -91,6 +85,7 @@ def run(
     )
 
 
+@command("shakedown nightly rotation --config nightly.json", of=_nightly)
 def rotation(
     config: Config = DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -123,19 +118,10 @@ Over = Annotated[str, typer.Option(help="Prefix of Slurm's commands, such as 'ss
 DEFAULT_LOG = Path("reports/drain.jsonl")
 
 
-def register_drain(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Take failed nodes out of service, and give them back.")
-    group.command("propose", epilog=examples("shakedown drain propose reports/runs/night"))(propose)
-    group.command(
-        "begin-retest", epilog=examples("shakedown drain begin-retest n1 --partner n2 --partner n3")
-    )(begin_retest)
-    group.command("end-retest", epilog=examples("shakedown drain end-retest n1 reports/runs/retest"))(
-        end_retest
-    )
-    app.add_typer(group, name="drain")
+_drain = group("drain", "Take failed nodes out of service, and give them back.")
 
 
+@command("shakedown drain propose reports/runs/night", of=_drain)
 def propose(
     run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
     act: Act = False,
@@ -164,6 +150,7 @@ def propose(
     return ExitStatus.FAIL if any(a.action != "none" for a in actions) else ExitStatus.PASS
 
 
+@command("shakedown drain begin-retest n1 --partner n2 --partner n3", of=_drain)
 def begin_retest(
     node: Annotated[str, typer.Argument(help="A node that Shakedown drained.")],
     partner: Annotated[list[str], typer.Option(help="A node known to be good; give at least two.")],
@@ -178,6 +165,7 @@ def begin_retest(
     return ExitStatus.PASS
 
 
+@command("shakedown drain end-retest n1 reports/runs/retest", of=_drain)
 def end_retest(
     node: Annotated[str, typer.Argument(help="The node that was retested.")],
     run: Annotated[
@@ -214,18 +202,11 @@ def _show(actions: list, act: bool) -> None:  # type: ignore[type-arg]
             print(printable(f"    {cell}"))
 
 
-def register_mend(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "mend",
-        epilog=examples(
-            "shakedown mend reports/runs/lab",
-            "shakedown mend reports/history --runs reports/runs",
-            "shakedown mend reports/drain.jsonl",
-        ),
-    )(mend)
-
-
+@command(
+    "shakedown mend reports/runs/lab",
+    "shakedown mend reports/history --runs reports/runs",
+    "shakedown mend reports/drain.jsonl",
+)
 def mend(
     path: Annotated[
         Path, typer.Argument(help="A run's folder, a history's folder, or a drain log (.jsonl).")
@@ -255,17 +236,10 @@ def mend(
     return status
 
 
-def register_rerun(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "rerun",
-        epilog=examples(
-            "shakedown rerun reports/runs/bad inventories/lab --failed --output reports/runs/again",
-            "shakedown rerun reports/runs/lab inventories/lab --changed answers.json",
-        ),
-    )(rerun)
-
-
+@command(
+    "shakedown rerun reports/runs/bad inventories/lab --failed --output reports/runs/again",
+    "shakedown rerun reports/runs/lab inventories/lab --changed answers.json",
+)
 def rerun(
     run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID) of which something failed.")],
     inventory: Annotated[Path, typer.Argument(help="Inventory folder of its site.")],

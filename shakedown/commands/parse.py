@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command
 from shakedown.records.errors import BadInput
 
 if TYPE_CHECKING:
@@ -48,17 +48,9 @@ def parsers() -> dict[str, Parser]:
     return {parser.tool: parser for parser in (*PARSERS, *nics)}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "parse",
-        cls=ListsTools,
-        epilog=examples(
-            "shakedown parse nccl all_reduce.txt", "shakedown parse perftest ib_write_bw.txt --json"
-        ),
-    )(parse)
-
-
+@command(
+    "shakedown parse nccl all_reduce.txt", "shakedown parse perftest ib_write_bw.txt --json", cls=ListsTools
+)
 def parse(
     tool: Annotated[str, typer.Argument(help="The tool that wrote the file: see below.")],
     file: Annotated[Path, typer.Argument(help="Its captured output.")],

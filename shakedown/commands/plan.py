@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import assigned, examples
+from shakedown.commands.arguments import assigned, command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = 5  # of the marked lines
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("plan", epilog=examples("shakedown plan inventories/lab --output reports/runs/first"))(plan)
-    app.command("collect", epilog=examples("shakedown collect reports/runs/lab"))(collect)
-
-
+@command("shakedown plan inventories/lab --output reports/runs/first")
 def plan(
     inventory: Annotated[Path, typer.Argument(help="Inventory folder, for example inventories/lab.")],
     output: Annotated[
@@ -228,6 +223,7 @@ def _refuse_used(folder: Path) -> None:
         )
 
 
+@command("shakedown collect reports/runs/lab")
 def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")]) -> None:
     """Read a run's raw outputs again and write results.jsonl and counters.jsonl from them."""
     from shakedown.collect.run import collect as collect_run

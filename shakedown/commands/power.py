@@ -7,16 +7,10 @@ from typing import Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("power", epilog=examples("shakedown power reports/runs/PT --bmcs ~/bmcs.yml --seconds 3600"))(
-        power
-    )
-
-
+@command("shakedown power reports/runs/PT --bmcs ~/bmcs.yml --seconds 3600")
 def power(
     run: Annotated[Path, typer.Argument(help="The run's folder, with its plan.json.")],
     bmcs: Annotated[Path, typer.Option(help="Which BMC is which node's, and where its password is.")],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import assigned, examples
+from shakedown.commands.arguments import assigned, command, group
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -19,37 +19,14 @@ Profiles = Annotated[list[str] | None, typer.Argument(help="Names or files; none
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    group = typer.Typer(no_args_is_help=True, help="References: what a metric must reach, and who says so.")
-    group.command(
-        "lint",
-        epilog=examples(
-            "shakedown references lint",
-            "shakedown references lint tolly_xe9680_z9664f --plan reports/runs/lab/plan.json",
-        ),
-    )(lint)
-    group.command(
-        "show",
-        epilog=examples(
-            "shakedown references show tolly_xe9680_z9664f",
-            "shakedown references show primergy_cdi --json",
-            "shakedown references show tolly_xe9680_z9664f --reframe > references.yaml",
-        ),
-    )(show)
-    group.command(
-        "propose",
-        epilog=examples(
-            "shakedown references propose reports/runs/roce --prefix mine --scope gpu=H200-SXM",
-            "shakedown references propose reports/runs/roce --profile mine > mine.yml",
-        ),
-    )(propose)
-    group.command("baseline", epilog=examples("shakedown references baseline mine.yml > baseline.diff"))(
-        baseline
-    )
-    app.add_typer(group, name="references")
+_references = group("references", "References: what a metric must reach, and who says so.")
 
 
+@command(
+    "shakedown references lint",
+    "shakedown references lint tolly_xe9680_z9664f --plan reports/runs/lab/plan.json",
+    of=_references,
+)
 def lint(
     profiles: Profiles = None,
     plan: Annotated[Path | None, typer.Option(help="Also find references that this plan never uses.")] = None,
@@ -85,6 +62,11 @@ def lint(
     return ExitStatus.FAIL if findings else ExitStatus.PASS
 
 
+@command(
+    "shakedown references propose reports/runs/roce --prefix mine --scope gpu=H200-SXM",
+    "shakedown references propose reports/runs/roce --profile mine > mine.yml",
+    of=_references,
+)
 def propose(
     run: Annotated[Path, typer.Argument(help="Run folder with results.jsonl.")],
     prefix: Annotated[
@@ -130,6 +112,12 @@ def propose(
     return ExitStatus.PASS
 
 
+@command(
+    "shakedown references show tolly_xe9680_z9664f",
+    "shakedown references show primergy_cdi --json",
+    "shakedown references show tolly_xe9680_z9664f --reframe > references.yaml",
+    of=_references,
+)
 def show(
     profiles: Profiles = None,
     as_json: Json = False,
@@ -157,6 +145,7 @@ def show(
     return ExitStatus.PASS
 
 
+@command("shakedown references baseline mine.yml > baseline.diff", of=_references)
 def baseline(
     profiles: Annotated[list[str], typer.Argument(help="Profiles in force: names or files.")],
     store: Annotated[Path, typer.Option(help="The history's folder.")] = Path("reports/history"),

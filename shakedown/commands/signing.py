@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.report.seal import Verification
 
 
-def register_order(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "order",
-        epilog=examples(
-            "shakedown order reports/runs/lab --key ~/.ssh/id_ed25519 --hosts known_hosts --output order.json"
-        ),
-    )(order)
-
-
+@command("shakedown order reports/runs/lab --key ~/.ssh/id_ed25519 --hosts known_hosts --output order.json")
 def order(
     plan: Annotated[Path, typer.Argument(help="Planned run: the folder with plan.json and jobs.json.")],
     key: Annotated[Path, typer.Option(help="SSH private key to sign with.")],
@@ -70,18 +61,7 @@ def order(
 _MOST_LINES = 40
 
 
-def register_verify(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("seal", epilog=examples("shakedown seal reports/runs/lab --key ~/.ssh/id_ed25519"))(seal)
-    app.command(
-        "verify",
-        epilog=examples(
-            "shakedown verify reports/runs/lab --signers allowed_signers",
-            "shakedown verify reports/runs/lab --signers allowed_signers --order order.json",
-        ),
-    )(verify)
-
-
+@command("shakedown seal reports/runs/lab --key ~/.ssh/id_ed25519")
 def seal(
     run: Annotated[Path, typer.Argument(help="Run folder with its verdict.json.")],
     key: Annotated[Path, typer.Option(help="SSH private key to sign with.")],
@@ -102,6 +82,10 @@ def seal(
     return ExitStatus.PASS
 
 
+@command(
+    "shakedown verify reports/runs/lab --signers allowed_signers",
+    "shakedown verify reports/runs/lab --signers allowed_signers --order order.json",
+)
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Sealed run folder.")],
     signers: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,14 +21,7 @@ RAILS = (1, 8)
 AT_MOST = 6  # as records.plan.Remeasure has it
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "simulate",
-        epilog=examples("shakedown simulate reports/runs/rehearsal --nodes 16 --rails 2 --fault nic-tx:5%"),
-    )(simulate)
-
-
+@command("shakedown simulate reports/runs/rehearsal --nodes 16 --rails 2 --fault nic-tx:5%")
 def simulate(
     folder: Annotated[Path, typer.Argument(help="New run folder.")],
     nodes: Annotated[int, typer.Option(help=f"Number of nodes, {NODES[0]} to {NODES[1]}.")] = 64,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import assigned, examples
+from shakedown.commands.arguments import assigned, command
 
 if TYPE_CHECKING:
     from shakedown.daytwo.interconnect_table import TableRow
@@ -20,17 +20,10 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 40
 
 
-def register_sweeps(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "sweeps",
-        epilog=examples(
-            "shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html",
-            "shakedown sweeps A=reports/runs/roce B=reports/runs/tcp --baseline B",
-        ),
-    )(sweeps)
-
-
+@command(
+    "shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html",
+    "shakedown sweeps A=reports/runs/roce B=reports/runs/tcp --baseline B",
+)
 def sweeps(
     runs: Annotated[
         list[str], typer.Argument(help="NAME=RUN: a side's name and its run folder; two to four.")
@@ -162,17 +155,10 @@ def _sides(arguments: list[str], baseline: str, over: list[str]) -> list[SweepSi
     return sides
 
 
-def register_interconnect(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "interconnect",
-        epilog=examples(
-            "shakedown interconnect reports/runs/direct",
-            "shakedown interconnect none=reports/runs/direct path1=reports/runs/path1",
-        ),
-    )(interconnect)
-
-
+@command(
+    "shakedown interconnect reports/runs/direct",
+    "shakedown interconnect none=reports/runs/direct path1=reports/runs/path1",
+)
 def interconnect(
     runs: Annotated[
         list[str],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import PACKAGE
 
@@ -20,17 +20,7 @@ if TYPE_CHECKING:
 _PROBE = PACKAGE / "onnode" / "topology_probe.py"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "topology",
-        epilog=examples(
-            "shakedown topology localhost --svg localhost.svg",
-            "shakedown topology inventories/lab --switches",
-        ),
-    )(topology)
-
-
+@command("shakedown topology localhost --svg localhost.svg", "shakedown topology inventories/lab --switches")
 def topology(
     host: Annotated[str, typer.Argument(help="localhost, a host for ssh, or a file that the probe printed.")],
     svg: Annotated[Path | None, typer.Option(help="Write the picture to this file.")] = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import examples
+from shakedown.commands.arguments import command
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from shakedown.records.verdict import Verdict
 
 
-def register_verdict(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("verdict", epilog=examples("shakedown verdict reports/runs/lab --worst 20"))(verdict)
-
-
+@command("shakedown verdict reports/runs/lab --worst 20")
 def verdict(
     run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
     as_json: Annotated[bool, typer.Option("--json", help="Print verdict.json instead of a table.")] = False,
@@ -134,11 +130,7 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
     console.print(table)
 
 
-def register_report(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("report", epilog=examples("shakedown report reports/runs/lab"))(report)
-
-
+@command("shakedown report reports/runs/lab")
 def report(
     run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
     output: Annotated[

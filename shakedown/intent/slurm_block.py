@@ -78,7 +78,7 @@ def slurm_time(seconds: int) -> str:
     return f"{hours:02d}:{rest:02d}:00"
 
 
-# Words of `slurm:` reach `#SBATCH` lines and argument lists, never a shell. Each is held to a pattern that admits no
+# Its words reach `#SBATCH` lines and argument lists, never a shell. Each is held to a pattern that admits no
 # quote, backslash, line break or comment sign, and further options are a closed list.
 
 # What Slurm's names look like (slurm.conf; sacctmgr); commas list several.

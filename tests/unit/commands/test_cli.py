@@ -64,7 +64,6 @@ def test_start_imports_nothing_slow(words):
 
 def test_a_command_made_alone_is_that_of_the_whole_program(shakedown, capsys):
     """Catches: a command or a group that takes or says something else where it is the only one made."""
-    cli._register()
     whole = get_command(cli.app)
     for name, command in whole.commands.items():
         assert list(cli._program(name).commands) == [name]
@@ -133,10 +132,10 @@ def test_a_full_disk_behind_errors_changes_no_exit_status():
 def test_a_command_that_cannot_be_imported_is_never_a_fail(shakedown, monkeypatch):
     """Catches: commands gathered outside of what turns errors into exit status 2."""
 
-    def broken():
+    def broken(_first):
         raise ImportError("half an upgrade")
 
-    monkeypatch.setattr(cli, "_register", broken)
+    monkeypatch.setattr(cli, "_program", broken)
     status, _, err = shakedown("--help")
     assert status == 2 and err.startswith("shakedown: internal error: ImportError: half an upgrade")
 
