@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode import ethtool_stats
-from shakedown.onnode.noted import node_name, note
+from shakedown.onnode.noted import leave, node_name
 
 # The reader is a timer of roles/host_settings: `ethtool -m` takes a right that jobs do not have. What it left
 # is read here in no time, so a job's reading of counters is not slowed down by modules' slow buses.
@@ -303,12 +303,8 @@ def main() -> int:
         "took_s": round(time.monotonic() - began, 4),
         "devices": devices,
     }
-    final = folder / f"counters.{node}.{when}.json"
-    aside = final.with_suffix(".partial")
     try:
-        aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        aside.replace(final)
-        note(folder, final.name)
+        leave(folder, f"counters.{node}.{when}.json", document)
     except OSError as error:
         return unwritable(node, folder, error)
     return 0

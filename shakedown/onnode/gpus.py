@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import signal
 import subprocess
@@ -15,8 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shakedown.onnode.journal import ran
 from shakedown.onnode.node_reader import SOCKET, ask
-from shakedown.onnode.noted import node_name, note
+from shakedown.onnode.noted import leave, node_name
 
 # NCCL refuses to work with another version of itself, with words that give ranks and no node, or hangs.
 # Standard library only.
@@ -71,13 +71,8 @@ def _names(nodes: Sequence[str]) -> str:
 
 
 def _said(command: list[str]) -> str:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+    done = ran(command, 60)
+    return done.stdout if done and done.returncode == 0 else ""
 
 
 #     srun --ntasks-per-node=1 python -m shakedown.onnode.gpus look WHEN FOLDER [PROGRAM]
@@ -252,12 +247,7 @@ def sample(folder: Path) -> int:
 
 def write(folder: Path, seen: dict[str, Any]) -> Path:
     """Write a look whole or not at all."""
-    final = folder / f"gpus.{seen['node']}.{seen['when']}.json"
-    aside = final.with_suffix(".partial")
-    aside.write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
-    aside.replace(final)
-    note(folder, final.name)
-    return final
+    return leave(folder, f"gpus.{seen['node']}.{seen['when']}.json", seen)
 
 
 def main(argv: list[str]) -> int:

@@ -8,8 +8,9 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,39 @@ _GRACE_S = 10.0
 def now() -> str:
     """Return the time as records have it: RFC 3339, UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def job(main: Callable[[Path, dict[str, Any]], int]) -> Callable[[Sequence[str]], int]:
+    """Make a program from what it does with a job's folder, its one argument, and the `spec.json` in that."""
+
+    def program(words: Sequence[str]) -> int:
+        if len(words) != 1:
+            print(f"usage: python -m {main.__globals__['__spec__'].name} FOLDER", file=sys.stderr)
+            return 2
+        folder = Path(words[0])
+        return main(folder, json.loads((folder / "spec.json").read_bytes()))
+
+    return program
+
+
+def ran(
+    words: Sequence[str], timeout_s: float, stderr: int = subprocess.PIPE, **variables: str
+) -> subprocess.CompletedProcess[str] | None:
+    """Run a program that reads nothing; None: it cannot run, or has no end in time."""
+    try:
+        return subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            env={**os.environ, **variables},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
 
 
 def watched(
@@ -73,9 +107,7 @@ def watched(
         signal.signal(signal.SIGTERM, before)
     if code == 0:
         return 0, None
-    words = err.read_text(encoding="utf-8", errors="replace") + out.read_text(
-        encoding="utf-8", errors="replace"
-    )
+    words = "".join(file.read_text(encoding="utf-8", errors="replace") for file in (err, out))
     how = f"exit status {code}" if code > 0 else f"signal {-code}"
     if (known := cause(words)) is None and (task := first_killed(words)):
         return (code if code > 0 else None), {"kind": "killed", "message": f"{name}: {task}"}
@@ -142,6 +174,17 @@ def of_order() -> dict[str, str]:
     return {"nonce": nonce} if nonce else {}
 
 
+class Clock:
+    """When something began, and how long it took."""
+
+    def __init__(self) -> None:
+        self.started, self._begin = now(), time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._begin
+
+
 class Journal:
     """The journal of one job's outputs, or of one node's."""
 
@@ -150,15 +193,14 @@ class Journal:
 
     def add(
         self,
-        *,
         tool: str,
         test: str,
         file: str,
         nodes: list[str],
+        clock: Clock,
         exit_code: int | None,
-        started: str,
-        duration_s: float,
         problem: dict[str, str] | None,
+        *,
         params: Mapping[str, Any] | None = None,
         rail: str | None = None,
         direction: str | None = None,
@@ -166,7 +208,7 @@ class Journal:
     ) -> None:
         """Write one record; it is on disk when this returns. Its outputs are complete: they are noted.
 
-        `also`: further outputs that belong to the record, beside `file`.
+        `clock`: since when it was measured. `also`: further outputs that belong to the record, beside `file`.
         """
         note(self.path.parent, file, *also)
         record = {
@@ -179,8 +221,8 @@ class Journal:
             "direction": direction,
             "params": dict(params or {}),
             "exit_code": exit_code,
-            "started": started,
-            "duration_s": round(duration_s, 3),
+            "started": clock.started,
+            "duration_s": round(clock.seconds(), 3),
             "problem": problem,
             **of_order(),
         }
@@ -190,14 +232,3 @@ class Journal:
             journal.flush()
             os.fsync(journal.fileno())
         note_line(self.path, line)
-
-
-class Clock:
-    """When something began, and how long it took."""
-
-    def __init__(self) -> None:
-        self.started, self._begin = now(), time.monotonic()
-
-    def seconds(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self._begin

@@ -45,6 +45,16 @@ def note(folder: Path, *names: str) -> None:
         _append(folder, *({"file": name, "sha256": _digest_of(folder / name)} for name in there))
 
 
+def leave(folder: Path, name: str, document: object) -> Path:
+    """Write a JSON file of a job whole or not at all, note it, and return where it is. Raises OSError."""
+    final = folder / name
+    aside = final.with_suffix(".partial")
+    aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    aside.replace(final)
+    note(folder, name)
+    return final
+
+
 def note_line(journal: Path, line: bytes) -> None:
     """Note a line that was appended to a journal, with its line break."""
     if os.environ.get(ORDER):

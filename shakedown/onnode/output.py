@@ -48,16 +48,7 @@ def kept(
         name = command[len(WITH_SLURM)] if tuple(command[: len(WITH_SLURM)]) == WITH_SLURM else command[0]
         words = ": ".join(part for part in (name, how, said(), tail) if part)
         problem = {"kind": "killed" if code < 0 else "other", "message": words}
-    Journal(folder).add(
-        tool=tool,
-        test=test,
-        file=f"{test}.txt",
-        nodes=nodes,
-        exit_code=code if code >= 0 else None,
-        started=clock.started,
-        duration_s=clock.seconds(),
-        problem=problem,
-    )
+    Journal(folder).add(tool, test, f"{test}.txt", nodes, clock, code if code >= 0 else None, problem)
     return code if code >= 0 else 128 - code
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.noted import node_name, note
+from shakedown.onnode.noted import leave, node_name
 
 # What goes before an srun, or before what starts one: it waits while slurmctld is away.
 WITH_SLURM = ("sh", str(Path(__file__).with_name("with_slurm.sh")))
@@ -161,12 +161,7 @@ def main(argv: list[str]) -> int:
     if len(argv) != 3:
         print("usage: python -m shakedown.onnode.standing FOLDER MARK", file=sys.stderr)
         return 2
-    folder = Path(argv[1])
-    aside = folder / f"standing.{node_name()}.partial"
-    aside.write_text(json.dumps(watch(argv[2])) + "\n", encoding="utf-8")
-    final = folder / f"standing.{node_name()}.json"
-    aside.replace(final)
-    note(folder, final.name)
+    leave(Path(argv[1]), f"standing.{node_name()}.json", watch(argv[2]))
     return 0
 
 

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shakedown.onnode.ethtool_stats import attribute, attributes
-from shakedown.onnode.noted import node_name, note
+from shakedown.onnode.journal import job
+from shakedown.onnode.noted import leave, node_name
 from shakedown.onnode.standing import once_a_node
 
 # Linux, netdevice(7) and ip(7): an interface's address; datagrams that are never cut, whatever the kernel
@@ -254,13 +255,10 @@ def neighbours_of(node: str, nodes: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys((nodes[at - 1], nodes[(at + 1) % len(nodes)])) if name != node]
 
 
-def main(argv: list[str]) -> int:
+@job
+def main(folder: Path, spec: dict[str, Any]) -> int:
     """Look at this node's interfaces and ways."""
-    if len(argv) != 2:
-        print("usage: python -m shakedown.onnode.tcp_paths FOLDER", file=sys.stderr)
-        return 2
-    folder = Path(argv[1])
-    planned, node = json.loads((folder / "spec.json").read_bytes())["paths"], node_name()
+    planned, node = spec["paths"], node_name()
     wrong = {path["rail"]: words for path in planned[node] if (words := faults_of(path))}
     # Jobs that meet on a node each have a port of their own.
     port = 20000 + int(os.environ.get("SLURM_JOB_ID") or 0) % 10000
@@ -270,11 +268,8 @@ def main(argv: list[str]) -> int:
     ends.leave([planned[name] for name in beside])
     others = {name: paths for name, paths in planned.items() if name != node}
     strays = astray([path for path in planned[node] if path["rail"] not in wrong], others)
-    aside = folder / f"tcp.{node}.partial"
     found = {"node": node, "interfaces": wrong, "ways": lost, "deaf": ends.deaf, "astray": strays}
-    aside.write_text(json.dumps(found) + "\n", encoding="utf-8")
-    aside.replace(folder / f"tcp.{node}.json")
-    note(folder, f"tcp.{node}.json")
+    leave(folder, f"tcp.{node}.json", found)
     return 0
 
 
@@ -334,4 +329,4 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main(sys.argv[1:]))

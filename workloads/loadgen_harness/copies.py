@@ -164,15 +164,7 @@ def main() -> int:
     journal = Journal(folder)
     for direction in ("h2d", "d2h", "h2d_duplex", "d2h_duplex"):
         journal.add(
-            tool="copies",
-            test=TEST,
-            file="copies.json",
-            nodes=[node],
-            direction=direction,
-            exit_code=1 if problem else 0,
-            started=clock.started,
-            duration_s=clock.seconds(),
-            problem=problem,
+            "copies", TEST, "copies.json", [node], clock, 1 if problem else 0, problem, direction=direction
         )
     return 1 if problem else 0
 

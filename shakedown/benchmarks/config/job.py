@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shakedown.onnode.counters import unwritable
-from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.journal import Clock, Journal, job, ran
 from shakedown.onnode.noted import node_name
 from shakedown.run import service
 
@@ -115,13 +114,8 @@ def _poke(wanted: WantedNeighbours) -> None:
 
 def _table() -> str | None:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    try:
-        done = subprocess.run(
-            _TABLE, capture_output=True, text=True, check=False, timeout=10, env={"PATH": path, "LC_ALL": "C"}
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    done = ran(_TABLE, 10, PATH=path, LC_ALL="C")
+    return done.stdout if done and done.returncode == 0 else None
 
 
 def read_table(text: str, netdev: str) -> dict[str, str]:
@@ -155,13 +149,10 @@ def ask(path: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
     return document
 
 
-def main() -> int:
+@job
+def main(folder: Path, spec: dict[str, Any]) -> int:
     """Write a file and a journal line for every wanted target of this node."""
-    if len(sys.argv) != 2:
-        print("usage: python -m shakedown.benchmarks.config.job FOLDER", file=sys.stderr)
-        return 2
-    folder, node = Path(sys.argv[1]), node_name()
-    spec = json.loads((folder / "spec.json").read_bytes())
+    node = node_name()
     wanted: dict[str, str | None] = spec["targets"][node]
     clock = Clock()
     problem: dict[str, str] | None = None
@@ -209,19 +200,17 @@ def _write(
         document = {"schema": 1, "node": node, **report} if report else {}
         (folder / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         journal.add(
-            tool="settings",
-            test="settings",
-            file=name,
-            nodes=[node],
+            "settings",
+            "settings",
+            name,
+            [node],
+            clock,
+            1 if problem else 0,
+            problem or (None if report else missing),
             rail=rail,
-            # One rail has one NIC; without a rail, the target tells what was read.
             params={} if rail else {"target": target},
-            exit_code=1 if problem else 0,
-            started=clock.started,
-            duration_s=clock.seconds(),
-            problem=problem or (None if report else missing),
         )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -8,24 +8,20 @@ nothing is measured on them.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from shakedown.onnode import gpus
-from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.onnode.journal import Clock, Journal, job, watched
 from shakedown.onnode.software import enter
 from shakedown.records.errors import ExitStatus
 
 
-def main() -> int:
+@job
+def main(folder: Path, spec: dict[str, Any]) -> int:
     """Measure this node."""
-    if len(sys.argv) != 2:
-        print("usage: python -m shakedown.benchmarks.gpu.job FOLDER", file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1])
-    spec = json.loads((folder / "spec.json").read_bytes())
     before = gpus.look("before")
     node = before["node"]
     gpus.write(folder, before)
@@ -46,17 +42,7 @@ def main() -> int:
     after = gpus.write(folder, gpus.look("after"))
     # Missing GPUs are a result here, not an error; the parser reports what cannot be read.
     hidden = problem if problem and before["commands"]["gpus"]["exit_code"] != 0 else None
-    journal.add(
-        tool="gpu-state",
-        test="gpu_state",
-        file=after.name,
-        nodes=[node],
-        exit_code=0,
-        started=clock.started,
-        duration_s=clock.seconds(),
-        params={},
-        problem=hidden,
-    )
+    journal.add("gpu-state", "gpu_state", after.name, [node], clock, 0, hidden)
     return 0 if good else ExitStatus.INCOMPLETE
 
 
@@ -82,19 +68,9 @@ def _bandwidth(
         code, problem = watched(command, out, folder / f"nvbandwidth.{node}.{test}.err", timeout_s=timeout_s)
     else:
         out.write_bytes(b"")
-    journal.add(
-        tool="nvbandwidth",
-        test=test,
-        file=name,
-        nodes=[node],
-        exit_code=code,
-        started=clock.started,
-        duration_s=clock.seconds(),
-        params={},
-        problem=problem,
-    )
+    journal.add("nvbandwidth", test, name, [node], clock, code, problem)
     return problem is None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode import gpus
-from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.journal import Clock, Journal, job
 from shakedown.onnode.software import Ready, enter
 from shakedown.records.errors import ExitStatus
 from shakedown.records.program import SOURCE
@@ -32,13 +32,9 @@ _LOOK_S = 0.1
 _BETWEEN_S = 6.0
 
 
-def main(argv: list[str]) -> int:
+@job
+def main(folder: Path, spec: dict[str, Any]) -> int:
     """Measure this node."""
-    if len(argv) != 2:
-        print("usage: python -m shakedown.benchmarks.gpu_rate.job FOLDER", file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    folder = Path(argv[1])
-    spec = json.loads((folder / "spec.json").read_bytes())
     before = gpus.look("before")
     node, wanted = before["node"], spec["gpus"][before["node"]]
     gpus.write(folder, before)
@@ -57,17 +53,13 @@ def main(argv: list[str]) -> int:
     gpus.write(folder, gpus.look("after"))
     for work in spec["work"]:
         Journal(folder, node).add(
-            tool="gpu-rate",
-            test=f"gpu_rate_{work}",
-            file=file.name,
-            nodes=[node],
-            exit_code=max((code if code >= 0 else 1 for code in codes), default=0)
-            if codes is not None
-            else None,
-            started=clock.started,
-            duration_s=clock.seconds(),
-            params={},
-            problem=problem,
+            "gpu-rate",
+            f"gpu_rate_{work}",
+            file.name,
+            [node],
+            clock,
+            max((code if code >= 0 else 1 for code in codes), default=0) if codes is not None else None,
+            problem,
         )
     return ExitStatus.INCOMPLETE if problem else ExitStatus.PASS
 
@@ -140,4 +132,4 @@ def _device(gpu: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.driver import drive, read_spec_and
+from shakedown.benchmarks.perftest.mesh.driver import beside_mesh, drive
 from shakedown.benchmarks.perftest.mesh.pair import Buffers
 from shakedown.benchmarks.perftest.mesh.perftest import SYSFS
 from shakedown.benchmarks.perftest.mesh.spec import Spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
+from shakedown.onnode.journal import ran
 from shakedown.onnode.software import enter
 from shakedown.onnode.topology_probe import names_on, pci
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.errors import BadInput
 from shakedown.records.wording import printable
 from shakedown.topology.distance import AMD, NEAREST_FIRST, NVIDIA, between, is_gpu
 
@@ -139,42 +139,21 @@ _PROBE_S = 30.0
 
 def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
     """Run this node's part; returns the exit status."""
-    if len(arguments) != 1:
-        print(f"usage: python -m shakedown.benchmarks.{NAME}.job FOLDER", file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    # SystemExit runs the `finally` clauses, which end what was started here.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # CUDA numbers the fastest GPU first unless told otherwise; numbers must be those of PCI addresses.
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    folder, node = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
-    try:
-        file = folder / "spec.json"
-        spec, digest, memory = _settings(file)
-        if node not in spec.nodes:
-            raise BadInput(
-                f"this node, SLURMD_NODENAME={node!r}, is not in the ring",
-                fix="start it with srun",
-                file=file,
-            )
-        return drive(
-            spec,
-            digest,
-            node,
-            folder,
-            sysfs,
-            store=NodeFiles(folder, node, tool=NAME, test_of=test_of),
-            buffers=_buffers(spec, node, memory, folder, sysfs.parent),
-        )
-    except BadInput as refused:
-        print(f"shakedown {NAME}: {refused}", file=sys.stderr)
-        return ExitStatus.BAD_INPUT
 
+    def send(folder: Path, spec: Spec, digest: str, node: str, memory: Mapping[str, Any]) -> int:
+        if memory.get("interface") not in ("cuda", "rocm") or memory.get("path") not in (
+            "dma-buf",
+            "peer-mem",
+        ):
+            fix = "restore the job's own file"
+            raise BadInput("memory: no interface and path", fix=fix, file=folder / "spec.json")
+        store = NodeFiles(folder, node, tool=NAME, test_of=test_of)
+        buffers = _buffers(spec, node, memory, folder, sysfs.parent)
+        return drive(spec, digest, node, folder, sysfs, store=store, buffers=buffers)
 
-def _settings(file: Path) -> tuple[Spec, str, Mapping[str, Any]]:
-    spec, digest, memory = read_spec_and(file, "memory")
-    if memory.get("interface") not in ("cuda", "rocm") or memory.get("path") not in ("dma-buf", "peer-mem"):
-        raise BadInput("memory: no interface and path", fix="restore the job's own file", file=file)
-    return spec, digest, memory
+    return beside_mesh(NAME, "memory", arguments, send)
 
 
 def _buffers(spec: Spec, node: str, memory: Mapping[str, Any], folder: Path, root: Path) -> Buffers:
@@ -209,20 +188,9 @@ def _unable(tests: Iterable[str], words: tuple[str, ...], folder: Path) -> str:
         program = test if ready.prefix else shutil.which(test)
         if ready.problem or program is None:
             continue  # the drivers say so themselves
-        try:
-            run = subprocess.run(
-                [*ready.prefix, program, *words, "--version"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_PROBE_S,
-                check=False,
-                env={**os.environ, "LC_ALL": "C"},
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        said = run.stdout[:65536].decode(errors="replace")
-        if "ersion" not in said.partition("Usage")[0]:
+        run = ran([*ready.prefix, program, *words, "--version"], _PROBE_S, subprocess.STDOUT, LC_ALL="C")
+        said = run.stdout[:65536] if run else ""
+        if run and "ersion" not in said.partition("Usage")[0]:
             lines = [line.strip() for line in said.splitlines() if line.strip()]
             first = printable(" / ".join(lines[:2]))[:200]
             return f"{test} {' '.join(words)}: {first or f'exit status {run.returncode}'}"

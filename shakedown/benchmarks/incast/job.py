@@ -4,8 +4,6 @@ Standard library only."""
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -14,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.driver import read_spec_and, session_of
+from shakedown.benchmarks.perftest.mesh.driver import beside_mesh, session_of
 from shakedown.benchmarks.perftest.mesh.perftest import (
     SYSFS,
     Perftest,
@@ -155,32 +153,15 @@ _MOST_SENDERS = 64  # ports of one round
 
 def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
     """Run this node's part; returns the exit status."""
-    if len(arguments) != 1:
-        print(f"usage: python -m shakedown.benchmarks.{NAME}.job FOLDER", file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    # SystemExit runs the `finally` clauses, which end what was started here.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    folder, me = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
-    try:
-        file = folder / "spec.json"
-        spec, digest, crowd = _settings(file)
-        if me not in spec.nodes:
-            fix = "start it with srun"
-            raise BadInput(
-                f"this node, SLURMD_NODENAME={me!r}, is not among those that send", fix=fix, file=file
-            )
+
+    def send(folder: Path, spec: Spec, digest: str, me: str, crowd: Mapping[str, Any]) -> int:
+        numbers = (crowd.get("senders"), crowd.get("receivers"), crowd.get("priority"))
+        if not isinstance(crowd.get("patterns"), list) or not all(type(n) is int and n >= 0 for n in numbers):
+            fix = "restore the job's own file"
+            raise BadInput("crowd: not who sends to whom", fix=fix, file=folder / "spec.json")
         return IncastNode(spec, crowd, me, folder, sysfs).run(digest)
-    except BadInput as refused:
-        print(f"shakedown {NAME}: {refused}", file=sys.stderr)
-        return ExitStatus.BAD_INPUT
 
-
-def _settings(file: Path) -> tuple[Spec, str, Mapping[str, Any]]:
-    spec, digest, crowd = read_spec_and(file, "crowd")
-    numbers = (crowd.get("senders"), crowd.get("receivers"), crowd.get("priority"))
-    if not isinstance(crowd.get("patterns"), list) or not all(type(n) is int and n >= 0 for n in numbers):
-        raise BadInput("crowd: not who sends to whom", fix="restore the job's own file", file=file)
-    return spec, digest, crowd
+    return beside_mesh(NAME, "crowd", arguments, send)
 
 
 class IncastNode:
@@ -385,14 +366,13 @@ class IncastNode:
         file = unused(self.folder / note_name(each.pattern, self.me, each.rail))
         file.write_text(json.dumps(document, indent=1) + "\n")
         self.journal.add(
-            tool=NAME,
-            test=each.pattern,
-            file=file.name,
-            nodes=[self.me],
-            exit_code=None if why else 0,
-            started=clock.started,
-            duration_s=clock.seconds(),
-            problem={"kind": "environment", "message": why} if why else None,
+            NAME,
+            each.pattern,
+            file.name,
+            [self.me],
+            clock,
+            None if why else 0,
+            {"kind": "environment", "message": why} if why else None,
             params={"size_bytes": self.operation.size_bytes, "senders": len(senders)},
             rail=each.rail,
         )

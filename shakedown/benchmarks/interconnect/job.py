@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.journal import Clock, Journal, job
 from shakedown.onnode.node_reader import SOCKET, config_spaces
 from shakedown.onnode.noted import node_name
 from shakedown.onnode.software import enter, ordered
@@ -86,13 +86,9 @@ def with_registers(document: dict[str, Any], service: str = SOCKET) -> dict[str,
     return document
 
 
-def main() -> int:
+@job
+def main(folder: Path, settings: dict[str, Any]) -> int:
     """Write the document and its journal line."""
-    if len(sys.argv) != 2:
-        print("usage: python -m shakedown.benchmarks.interconnect.job FOLDER", file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1])
-    settings = json.loads((folder / "spec.json").read_bytes())
     clock, node = Clock(), node_name()
     document: dict[str, Any] = {}
     problem: dict[str, str] | None = None
@@ -103,17 +99,10 @@ def main() -> int:
         problem = {"kind": "other", "message": f"sysfs was not read: {error}"[:1900]}
     (folder / "pcie_path.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     Journal(folder).add(
-        tool="pcie-path",
-        test="pcie_path",
-        file="pcie_path.json",
-        nodes=[node],
-        exit_code=1 if problem else 0,
-        started=clock.started,
-        duration_s=clock.seconds(),
-        problem=problem,
+        "pcie-path", "pcie_path", "pcie_path.json", [node], clock, 1 if problem else 0, problem
     )
     return 1 if problem else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

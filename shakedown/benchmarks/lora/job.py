@@ -98,15 +98,7 @@ def main(argv: list[str]) -> int:
         merge(folder, trained=code == 0)
         problem = None if code == 0 else reason(folder, code)
     Journal(folder).add(
-        tool="trainer",
-        test="lora",
-        file=LOG,
-        nodes=nodes,
-        params=spec.params,
-        exit_code=code if code >= 0 else None,
-        started=clock.started,
-        duration_s=clock.seconds(),
-        problem=problem,
+        "trainer", "lora", LOG, nodes, clock, code if code >= 0 else None, problem, params=spec.params
     )
     return code if code >= 0 else 128 - code
 

@@ -77,27 +77,19 @@ def main(argv: list[str]) -> int:
         for tool, name in (("mpi", f"{test}.txt"), ("mpi-log", f"{test}_transport.log")):
             (folder / name).touch()
             Journal(folder).add(
-                tool=tool,
-                test=test if tool == "mpi" else f"{test}_transport",
-                file=name,
-                nodes=nodes,
-                exit_code=None,
-                started=clock.started,
-                duration_s=clock.seconds(),
-                problem=problem,
+                tool, test if tool == "mpi" else f"{test}_transport", name, nodes, clock, None, problem
             )
         return ExitStatus.INCOMPLETE
     code = kept(folder, "mpi", test, nodes, command, lambda: complaints(folder))
     why = complaints(folder)
     Journal(folder).add(
-        tool="mpi-log",
-        test=f"{test}_transport",
-        file=join_logs(folder, test),
-        nodes=nodes,
-        exit_code=code if code < 128 else None,
-        started=clock.started,
-        duration_s=clock.seconds(),
-        problem=None if code == 0 else {"kind": "other", "message": why or f"{test} ended with {code}"},
+        "mpi-log",
+        f"{test}_transport",
+        join_logs(folder, test),
+        nodes,
+        clock,
+        code if code < 128 else None,
+        None if code == 0 else {"kind": "other", "message": why or f"{test} ended with {code}"},
     )
     return code
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode import gpus, standing, tcp_paths
-from shakedown.onnode import gpus as nccl_library
-from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.onnode.journal import Clock, Journal, job, ran, watched
 from shakedown.onnode.software import Ready, enter
 from shakedown.onnode.standing import once_a_node, wait_for_slurm
 from shakedown.records.errors import ExitStatus
@@ -34,24 +33,9 @@ SPLIT = {"mod": "MOD", "div": "DIV"}  # every rail at once, every node at once
 def arguments(spec: dict[str, Any], operation: str, gpus_each: int, **changes: int) -> list[str]:
     """Return the options of one nccl-tests program."""
     s = {**spec, **changes}
-    return [
-        "-b",
-        str(s["min_bytes"]),
-        "-e",
-        str(s["max_bytes"]),
-        "-f",
-        str(s["factor"]),
-        "-d",
-        s["dtype"],
-        "-n",
-        str(s["iterations"]),
-        "-w",
-        str(s["warmup"]),
-        "-c",
-        str(s.get("check", 1)),
-        "-g",
-        str(gpus_each),
-    ]
+    asked = {"-b": "min_bytes", "-e": "max_bytes", "-f": "factor", "-d": "dtype", "-n": "iterations"}
+    words = [word for option, key in (*asked.items(), ("-w", "warmup")) for word in (option, str(s[key]))]
+    return [*words, "-c", str(s.get("check", 1)), "-g", str(gpus_each)]
 
 
 def launch(
@@ -96,17 +80,8 @@ def launch(
 
 def built_with_openmpi(program: list[str]) -> bool:
     """Whether a program needs OpenMPI: then one process alone asks for PMIx too, and ends without it."""
-    try:
-        linked = subprocess.run(
-            [*program[:-1], "ldd", program[-1]],
-            capture_output=True,
-            timeout=60,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return b"libopen-pal" in linked.stdout
+    linked = ran([*program[:-1], "ldd", program[-1]], 60)
+    return linked is not None and "libopen-pal" in linked.stdout
 
 
 def program(operation: str, node: str, ready: Ready) -> tuple[list[str], dict[str, str] | None]:
@@ -125,13 +100,9 @@ def program(operation: str, node: str, ready: Ready) -> tuple[list[str], dict[st
     return [], {"kind": "missing-tool", "message": f"{node} has no {name}: {fix}"}
 
 
-def main() -> int:
+@job
+def main(folder: Path, spec: dict[str, Any]) -> int:
     """Run everything that the spec asks for."""
-    if len(sys.argv) != 2:
-        print("usage: python -m shakedown.benchmarks.nccl.job FOLDER", file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1])
-    spec = json.loads((folder / "spec.json").read_bytes())
     nodes = list(spec["gpus"])
     # OpenMPI first: nccl-tests' own libraries come before it. mpirun itself is never in a container.
     mpi, ready = enter(folder, "openmpi"), enter(folder, "nccl_tests", gpus=True)
@@ -195,7 +166,7 @@ def on_every_node(folder: Path, when: str, spec: dict[str, Any], program: str = 
         if problem := gpus.obstacle(seen, wanted):
             return problem
         looks.append(seen)
-    return gpus.one_for_two(looks, spec.get("shared_gpus", [])) or nccl_library.differ(looks)
+    return gpus.one_for_two(looks, spec.get("shared_gpus", [])) or gpus.differ(looks)
 
 
 def measure(
@@ -216,32 +187,18 @@ def measure(
         if problem:
             break
     (folder / names[0]).touch()
-    journal.add(
-        tool="nccl",
-        test=f"nccl_{operation}",
-        file=names[0],
-        nodes=nodes,
-        exit_code=code,
-        problem=problem,
-        started=clock.started,
-        duration_s=clock.seconds(),
-        params=spec["params"],
-        also=names[1:],
-    )
+    ended = (nodes, clock, code, problem)
+    journal.add("nccl", f"nccl_{operation}", names[0], *ended, params=spec["params"], also=names[1:])
     log = folder / f"nccl_{operation}.log"
     if problem is None and spec["tuning"]:
         out = folder / f"nccl_{operation}.tuning.txt"
         once(folder, spec, operation, command, out, tuning=True, container=ready.step)
     log.touch()
     journal.add(
-        tool="nccl-log",
-        test="nccl_transport",
-        file=log.name,
-        nodes=nodes,
-        exit_code=code,
-        problem=problem,
-        started=clock.started,
-        duration_s=clock.seconds(),
+        "nccl-log",
+        "nccl_transport",
+        log.name,
+        *ended,
         params={**spec["params"], "operation": operation},
         also=(f"nccl_{operation}.tuning.txt", f"nccl_{operation}.tuning.log"),
     )
@@ -295,4 +252,4 @@ def once(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -190,15 +190,7 @@ def main(argv: list[str]) -> int:
             document = {"problem": {"kind": "other", "message": f"{node}: {name}: status {status}"}}
             (folder / file).write_text(json.dumps(document) + "\n", encoding="utf-8")
         journal.add(
-            tool="software",
-            test="software",
-            file=file,
-            nodes=[node],
-            params={"program": name},
-            exit_code=0,
-            started=clock.started,
-            duration_s=clock.seconds(),
-            problem=document.get("problem"),
+            "software", "software", file, [node], clock, 0, document.get("problem"), params={"program": name}
         )
     return 0
 

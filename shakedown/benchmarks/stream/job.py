@@ -7,7 +7,6 @@ FOLDER/spec.json is the order (options.py). Without a program of the site's own,
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -15,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.onnode.journal import Clock, Journal, job, watched
 from shakedown.onnode.software import enter, ordered
 from shakedown.records.errors import ExitStatus
 
@@ -24,16 +23,12 @@ _SOURCE = Path(__file__).with_name("stream.c")
 _BUILD_S = 120.0
 
 
-def main(argv: list[str], nodes: Path = _NODES) -> int:
+@job
+def main(folder: Path, spec: dict[str, Any]) -> int:
     """Measure this node."""
-    if len(argv) != 2:
-        print("usage: python -m shakedown.benchmarks.stream.job FOLDER", file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    folder = Path(argv[1])
-    spec = json.loads((folder / "spec.json").read_bytes())
     # Not among the outputs: a program is no evidence.
     with tempfile.TemporaryDirectory() as built:
-        return _measure(folder, Path(built), spec, nodes)
+        return _measure(folder, Path(built), spec, _NODES)
 
 
 def _measure(folder: Path, built: Path, spec: dict[str, Any], nodes: Path) -> int:
@@ -60,17 +55,7 @@ def _measure(folder: Path, built: Path, spec: dict[str, Any], nodes: Path) -> in
         else:
             out.write_bytes(b"")
         good &= why is None
-        journal.add(
-            tool="stream",
-            test="stream",
-            file=name,
-            nodes=[node],
-            exit_code=code,
-            started=clock.started,
-            duration_s=clock.seconds(),
-            params={"numa": numa},
-            problem=why,
-        )
+        journal.add("stream", "stream", name, [node], clock, code, why, params={"numa": numa})
     return ExitStatus.PASS if good else ExitStatus.INCOMPLETE
 
 
@@ -102,4 +87,4 @@ def _program(
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main(sys.argv[1:]))

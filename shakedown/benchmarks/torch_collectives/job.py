@@ -5,28 +5,23 @@ python -m shakedown.benchmarks.torch_collectives.job FOLDER    (in the batch scr
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from shakedown.benchmarks.nccl.job import before, on_every_node
 from shakedown.onnode import standing, tcp_paths
-from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.onnode.journal import Clock, Journal, job, ran, watched
 from shakedown.onnode.software import Ready, enter
 from shakedown.onnode.standing import wait_for_slurm
 from shakedown.records.errors import ExitStatus
 from shakedown.records.program import SOURCE
 
 
-def main() -> int:
+@job
+def main(folder: Path, spec: dict[str, Any]) -> int:
     """Run the collectives on all ranks."""
-    if len(sys.argv) != 2:
-        print("usage: python -m shakedown.benchmarks.torch_collectives.job FOLDER", file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1])
-    spec = json.loads((folder / "spec.json").read_bytes())
     nodes, each = list(spec["ranks"]), max(spec["ranks"].values())
     gpu = spec["backend"] == "nccl"
     ready = enter(folder, "pytorch", gpus=gpu)
@@ -78,15 +73,14 @@ def main() -> int:
     operations = [*spec["operations"], *(["all_reduce"] if spec["many"] else [])]
     for operation in dict.fromkeys(operations):
         Journal(folder).add(
-            tool="torch-collectives",
-            test=f"torch_{operation}",
-            file=out.name,
-            nodes=nodes,
-            exit_code=code,
-            started=clock.started,
-            duration_s=clock.seconds(),
+            "torch-collectives",
+            f"torch_{operation}",
+            out.name,
+            nodes,
+            clock,
+            code,
+            problem,
             params=spec["params"],
-            problem=problem,
         )
     return ExitStatus.INCOMPLETE if problem else 0
 
@@ -97,14 +91,9 @@ def _library(ready: Ready) -> str:
         return ""
     # PyTorch is found and not loaded, which takes seconds.
     ask = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-    try:
-        done = subprocess.run(
-            [ready.interpreter, "-c", ask], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return f"{done.stdout.strip()}/lib/libtorch_cuda.so" if done.returncode == 0 else ""
+    done = ran([ready.interpreter, "-c", ask], 60)
+    return f"{done.stdout.strip()}/lib/libtorch_cuda.so" if done and done.returncode == 0 else ""
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

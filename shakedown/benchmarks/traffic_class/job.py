@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -16,12 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.driver import drive, read_spec_and
+from shakedown.benchmarks.perftest.mesh.driver import beside_mesh, drive
 from shakedown.benchmarks.perftest.mesh.perftest import SYSFS
+from shakedown.benchmarks.perftest.mesh.spec import Spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.onnode.journal import now
 from shakedown.onnode.noted import note
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.errors import ExitStatus
 
 # The kind of job, the tool of its outputs and the test of its cells.
 NAME = "traffic_class"
@@ -170,33 +170,12 @@ def watching(folder: Path, node: str, service: str = SOCKET) -> Any:  # noqa: AN
 
 def main(arguments: list[str], *, sysfs: Path = SYSFS, service: str = SOCKET) -> int:
     """Run this node's part; returns the exit status."""
-    if len(arguments) != 1:
-        print("usage: python -m shakedown.benchmarks.traffic_class.job FOLDER", file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    # SystemExit runs the `finally` clauses, which end what was started here.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    folder, node = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
-    try:
-        file = folder / "spec.json"
-        spec, digest, _ = read_spec_and(file, "wanted")
-        if node not in spec.nodes:
-            raise BadInput(
-                f"this node, SLURMD_NODENAME={node!r}, is not in the ring",
-                fix="start it with srun",
-                file=file,
-            )
-        status = drive(
-            spec,
-            digest,
-            node,
-            folder,
-            sysfs,
-            store=NodeFiles(folder, node, tool=NAME, test_of=lambda _perftests: NAME),
-            watch=watching(folder, node, service),
-        )
-    except BadInput as refused:
-        print(f"shakedown {NAME}: {refused}", file=sys.stderr)
-        return ExitStatus.BAD_INPUT
+
+    def send(folder: Path, spec: Spec, digest: str, node: str, _: Mapping[str, Any]) -> int:
+        store = NodeFiles(folder, node, tool=NAME, test_of=lambda _perftests: NAME)
+        return drive(spec, digest, node, folder, sysfs, store=store, watch=watching(folder, node, service))
+
+    status = beside_mesh(NAME, "wanted", arguments, send)
     return ExitStatus.PASS if status == ExitStatus.INCOMPLETE else status
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from shakedown.evidence import attest
 from shakedown.onnode import counters, gpus, noted
-from shakedown.onnode.journal import Journal, now
+from shakedown.onnode.journal import Clock, Journal
 from tests.kit.cases import cases
 
 
@@ -31,9 +31,7 @@ def job(tmp_path, monkeypatch) -> Path:
 def write(job: Path, name: str, content: str, node: str | None = "n1") -> None:
     """Write an output and its record."""
     (job / name).write_text(content)
-    Journal(job, node).add(
-        tool="t", test="t", file=name, nodes=["n1"], exit_code=0, started=now(), duration_s=1, problem=None
-    )
+    Journal(job, node).add("t", "t", name, ["n1"], Clock(), 0, None)
 
 
 def signed(job: Path) -> dict:

@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -62,6 +62,31 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
         return drive(spec, digest, me, Path(arguments[1]), sysfs)
     except BadInput as refused:
         print(f"shakedown mesh: {refused}", file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+
+
+def beside_mesh(
+    name: str, key: str, arguments: list[str], act: Callable[[Path, Spec, str, str, Mapping[str, Any]], int]
+) -> int:
+    """Run this node's part of a job whose FOLDER/spec.json is a mesh's specification with `key` beside it.
+
+    `act` gets the folder, the specification, its digest, this node, and what `key` holds. Returns the exit
+    status.
+    """
+    if len(arguments) != 1:
+        print(f"usage: python -m shakedown.benchmarks.{name}.job FOLDER", file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+    signal.signal(signal.SIGTERM, _terminate)
+    folder, me = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
+    file = folder / "spec.json"
+    try:
+        spec, digest, more = read_spec_and(file, key)
+        if me not in spec.nodes:
+            what = f"this node, SLURMD_NODENAME={me!r}, is not among those that send"
+            raise BadInput(what, fix="start it with srun", file=file)
+        return act(folder, spec, digest, me, more)
+    except BadInput as refused:
+        print(f"shakedown {name}: {refused}", file=sys.stderr)
         return ExitStatus.BAD_INPUT
 
 

@@ -46,7 +46,7 @@ record |= {"state": "COMPLETED", "exit_code": "0:0", "started": when, "duration_
 (raw / "job.json").write_text(json.dumps(record))
 leave_the_rest(folder)
 os.environ["SLURMD_NODENAME"] = "n1"
-status = job.main(["job", str(raw)])
+status = job.main([str(raw)])
 collect(folder)
 verdict = judge_folder(folder)
 (item,) = plan.items

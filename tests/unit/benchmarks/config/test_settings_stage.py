@@ -2,7 +2,6 @@
 
 import json
 import socket
-import sys
 import threading
 
 import pytest
@@ -114,7 +113,6 @@ def run(site, tmp_path, monkeypatch):
     out = raw_of(tmp_path, spec)
     ordered_in(out, spec)
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    monkeypatch.setattr(sys, "argv", ["settings", str(out)])
     path = tmp_path / "settings.sock"
     monkeypatch.setattr(job, "SOCKET", str(path))
 
@@ -131,7 +129,7 @@ def run(site, tmp_path, monkeypatch):
                 server.close()
 
             threading.Thread(target=serve, daemon=True).start()
-        status = job.main()
+        status = job.main([str(out)])
         measurements = job_measurements(plan, {spec.name: spec}, out)
         cells = judge_run(plan, measurements, []).cells
         return status, {v.cell: v for v in cells if "/settings/" in v.cell}

@@ -51,7 +51,8 @@ def measured(tmp_path, monkeypatch):
         (tmp_path / "numa/node1").mkdir()
         (tmp_path / "numa/node1/cpulist").write_text("\n")  # memory without CPUs
         monkeypatch.setenv("SLURMD_NODENAME", "n1")
-        status = job.main(["job", str(raw)], tmp_path / "numa")
+        monkeypatch.setattr(job, "_NODES", tmp_path / "numa")
+        status = job.main([str(raw)])
         spoil(raw)
         return collected(folder), status
 

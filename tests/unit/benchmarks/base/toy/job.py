@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.onnode.journal import Clock, Journal, job, watched
 from shakedown.records.errors import ExitStatus
 
 
-def main(argv: list[str]) -> int:
+@job
+def main(folder: Path, spec: dict[str, Any]) -> int:
     """Measure this node."""
-    folder, node = Path(argv[1]), os.environ["SLURMD_NODENAME"]
-    spec = json.loads((folder / "spec.json").read_bytes())
+    node = os.environ["SLURMD_NODENAME"]
     journal, clock, name = Journal(folder, node), Clock(), f"disk.{node}.txt"
     out = folder / name
     with tempfile.TemporaryDirectory() as place:
@@ -23,19 +23,9 @@ def main(argv: list[str]) -> int:
         code, why = watched(
             words, out.with_suffix(".out"), out, timeout_s=spec["timeout_s"], variables={"LC_ALL": "C"}
         )
-    journal.add(
-        tool="disk",
-        test="disk",
-        file=name,
-        nodes=[node],
-        exit_code=code,
-        started=clock.started,
-        duration_s=clock.seconds(),
-        params={},
-        problem=why,
-    )
+    journal.add("disk", "disk", name, [node], clock, code, why)
     return ExitStatus.PASS if why is None else ExitStatus.INCOMPLETE
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main(sys.argv[1:]))
