@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from shakedown.records.errors import BadInput
+
 app = typer.Typer(
     name="shakedown",
     help="Acceptance tests for RoCE GPU clusters. Exit status: 0 pass, 1 fail, 2 bad input, 3 inconclusive.",
@@ -50,8 +52,6 @@ def assigned(
     Raises:
         BadInput: one is not of that form, or a name is given twice.
     """
-    from shakedown.records.errors import BadInput
-
     found: dict[str, str] = {}
     said = f"{option} " if option else ""
     for argument in arguments:

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from shakedown.commands.arguments import command
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:
     from shakedown.daytwo.compare.paired_metrics import Comparison, MetricComparison
@@ -75,7 +76,6 @@ def compare(
     """
     from shakedown.daytwo.compare.paired_metrics import ComparisonSettings
     from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders, named
-    from shakedown.records.wording import printable
 
     earlier, later = _sides(runs or [], before or [], after or [])
     try:
@@ -122,8 +122,6 @@ def show(result: Comparison) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from shakedown.records.wording import count, printable
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else 200)

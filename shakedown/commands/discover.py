@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shakedown.commands.arguments import command
-from shakedown.records.errors import ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.discover.ask import Answers
@@ -85,7 +87,6 @@ def _block(folder: Path, slurm: str | None, given: dict[str, str | None]) -> Slu
 
     from shakedown.benchmarks.planning import read_site
     from shakedown.intent.slurm_block import SlurmBlock
-    from shakedown.records.errors import BadInput
 
     said = {key: value for key, value in given.items() if value is not None}
     if slurm is None:
@@ -110,7 +111,6 @@ def _gather(
 ) -> Answers:
     """Return the answers from the one place that was named. Raises BadInput."""
     from shakedown.discover.ask import read_answers
-    from shakedown.records.errors import BadInput
 
     ways = [way for way in (slurm, ansible, answers) if way is not None]
     if len(ways) > 1:
@@ -133,16 +133,12 @@ def _gather(
 
 
 def _refuse_existing(file: Path) -> None:
-    from shakedown.records.errors import BadInput
-
     if file.exists():
         raise BadInput("is there already", fix="name a new file; nothing was written", file=file)
 
 
 def _write(folder: Path, found: FoundSite, *, as_json: bool) -> int:
     """Write the folder and say what is left to check."""
-    import json
-
     from shakedown.discover.folder import files, write_folder
 
     name = _name_of(folder)
@@ -172,10 +168,6 @@ def _write(folder: Path, found: FoundSite, *, as_json: bool) -> int:
 
 def _name_of(folder: Path) -> str:
     """Return the site's name, which is its folder's. Raises BadInput if it is none."""
-    import re
-
-    from shakedown.records.errors import BadInput
-
     name = folder.resolve().name
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", name):
         raise BadInput(f"{name[:64]!r} is no name for a site", fix="use letters, digits and ._-", file=folder)
@@ -184,8 +176,6 @@ def _name_of(folder: Path) -> str:
 
 def _compare(folder: Path, given: Answers, found: FoundSite, *, as_json: bool) -> int:
     """Print what differs between the folder and the cluster."""
-    import json
-
     from shakedown.benchmarks.planning import read_site
     from shakedown.discover.draft_site import differences
 

@@ -13,6 +13,7 @@ import typer
 
 from shakedown.commands.arguments import command, group
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:
     from shakedown.daytwo.history.alarms_and_steps import HistoryChange
@@ -95,7 +96,6 @@ def fleet(
     Exit status 0: no standing alarm; 1: there is one; 3: part of the history cannot be read.
     """
     from shakedown.daytwo.history.report import fleet_history, fleet_page
-    from shakedown.records.wording import count, printable
     from shakedown.run.folder import write_aside
 
     found = fleet_history(store, metric=metric, since=None if since is None else _moment(since))
@@ -152,7 +152,6 @@ def sentence(finding: HistoryChange, *, with_metric: bool = False) -> str:
 
 
 def _show_node(found: NodeHistory) -> None:
-    from shakedown.records.wording import printable
     from shakedown.report.text import text as line
 
     print(printable(f"{found.node}: {len(found.series)} metrics, {found.system}"))

@@ -12,6 +12,7 @@ import typer
 from shakedown.commands.arguments import command
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import no_cycle_search
+from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:
     from shakedown.judge.localise.causes import Cause
@@ -123,8 +124,6 @@ def document(
 
 def slow_lines(slow: list[Slow], most: int = 5) -> list[str]:
     """Return lines on the slow results that no part explains."""
-    from shakedown.records.wording import count
-
     lines = [f"{s.source} to {s.sink}, {s.rail}: {s.effect:+.1%} ({s.label})" for s in slow[:most]]
     head = [f"slow, but too few to name the part at fault: {count(len(slow), 'result')}"] if slow else []
     return head + lines + ([f"... and {len(slow) - most} more"] if len(slow) > most else [])
@@ -134,8 +133,6 @@ def show(causes: list[Cause], routes: list[Route], pairs: PairResults, slow: lis
     """Print the causes, then the suspects, with their evidence."""
     from rich.console import Console
     from rich.text import Text
-
-    from shakedown.records.wording import count, printable
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else 160)

@@ -13,6 +13,7 @@ import typer
 
 from shakedown.commands.arguments import command, group
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.wording import natural_key, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -195,7 +196,6 @@ def confirm(
 def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, seed: int, spec: Path) -> None:
     from shakedown.benchmarks.perftest.mesh.spec import parse_spec
     from shakedown.judge.localise.suspects import first_pairs
-    from shakedown.records.wording import natural_key
 
     if (mode is Mode.PAIRS) != (pairs is not None):
         raise BadInput("--pairs and --mode pairs belong together", fix="give both or neither")
@@ -288,6 +288,4 @@ def _missing(covered: MeshCoverage) -> list[str]:
 
 
 def _say(lines: Iterable[str]) -> None:
-    from shakedown.records.wording import printable
-
     sys.stdout.write("".join(printable(line) + "\n" for line in lines))

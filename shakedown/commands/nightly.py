@@ -13,6 +13,7 @@ import typer
 from shakedown.commands.arguments import command, group
 from shakedown.commands.plan import named_stages
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:
     from shakedown.daytwo.draining import Drainer
@@ -95,7 +96,6 @@ def rotation(
     from shakedown.daytwo.nightly.plan import check, nights_to_cover, slot_costs
     from shakedown.daytwo.nightly.playbook import NightlyConfig
     from shakedown.records.reading import read_record
-    from shakedown.records.wording import count
 
     wanted = read_record(config, NightlyConfig)
     costs = slot_costs(read_site(Path(wanted.inventory)), wanted.group, wanted.node_tests_s)
@@ -190,8 +190,6 @@ def _drainer(over: str, log: Path, act: bool, policy: object = None, user: str =
 
 
 def _show(actions: list, act: bool) -> None:  # type: ignore[type-arg]
-    from shakedown.records.wording import printable
-
     if not actions:
         print("nothing to drain and nothing to give back")
     for action in actions:
@@ -223,7 +221,6 @@ def mend(
     Exit status 0: in order, now or before. 3: a run could not be taken in again.
     """
     from shakedown.daytwo.mend import mend as put_in_order
-    from shakedown.records.wording import printable
 
     status, done = ExitStatus.PASS, 0
     for line in put_in_order(path, runs):
@@ -270,7 +267,6 @@ def rerun(
     from shakedown.daytwo.rerun import changed_part, failed_part
     from shakedown.discover.ask import read_answers
     from shakedown.judge.judged import judge_run
-    from shakedown.records.errors import BadInput
     from shakedown.run.folder import Run
 
     if failed and changed is not None:

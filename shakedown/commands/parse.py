@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 
 from shakedown.commands.arguments import command
 from shakedown.records.errors import BadInput
+from shakedown.records.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,8 +130,6 @@ def show(data: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from shakedown.records.wording import printable
-
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
     lists = {k: v for k, v in data.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
     for name, value in data.items():
@@ -144,8 +143,6 @@ def show(data: dict[str, Any]) -> None:
 def _table(console: Console, name: str, records: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
-
-    from shakedown.records.wording import printable
 
     records = [_flat(record) for record in records]
     keys = dict.fromkeys(key for record in records for key in record)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shakedown.commands.arguments import assigned, command
+from shakedown.records.errors import BadInput
+from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -128,8 +134,6 @@ def made_now(
     Raises:
         BadInput: as `make_plan` does, or a folder that can name no run.
     """
-    from datetime import UTC, datetime
-
     from shakedown.benchmarks.planning import make_plan
     from shakedown.references.of_site import catalogue_of_site
     from shakedown.run.folder import run_name
@@ -153,7 +157,6 @@ def _with_job_time(site: Site, given: str | None, *, asked: bool) -> Site:
         BadInput: no time as Slurm writes it.
     """
     from shakedown.intent.slurm_block import JobTime, seconds_of
-    from shakedown.records.errors import BadInput
 
     if asked:
         return site.model_copy(update={"job_time": None})
@@ -187,7 +190,6 @@ def deliver(made: Plan, jobs: Jobs, output: Path | None, *, as_json: bool) -> No
 def named_stages(given: Iterable[str]) -> tuple[Stage, ...]:
     """Return the stages in the order of the ladder. Raises BadInput for one that is not there."""
     from shakedown.records.base import Stage
-    from shakedown.records.errors import BadInput
 
     names = {name for text in given for name in text.split(",")}
     for name in sorted(names - set(Stage)):
@@ -197,8 +199,6 @@ def named_stages(given: Iterable[str]) -> tuple[Stage, ...]:
 
 def _mesh(given: str | None) -> Mesh | None:
     """Return which pairs are wanted. Raises BadInput for another word."""
-    from shakedown.records.errors import BadInput
-
     known: dict[str, Mesh] = {"quick": "quick", "full": "full"}
     if given is None or given in known:
         return known.get(given or "")
@@ -207,10 +207,6 @@ def _mesh(given: str | None) -> Mesh | None:
 
 def _refuse_used(folder: Path) -> None:
     """Refuse a folder that has a plan or anything raw: what an earlier run left would pass for this one's."""
-    from shlex import quote
-
-    from shakedown.records.errors import BadInput
-
     raw = next((path for path in (folder / "raw").rglob("*") if not path.is_dir()), None)
     held = [name for name in ("plan.json", "jobs.json") if (folder / name).exists()]
     if raw is not None:
@@ -227,8 +223,6 @@ def _refuse_used(folder: Path) -> None:
 def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")]) -> None:
     """Read a run's raw outputs again and write results.jsonl and counters.jsonl from them."""
     from shakedown.collect.run import collect as collect_run
-    from shakedown.records.errors import BadInput
-    from shakedown.records.wording import printable
 
     flaws: list[BadInput] = []
     results, counters = collect_run(run, flaws)
@@ -238,14 +232,10 @@ def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/R
 
 
 def _show(made: Plan) -> None:
-    import sys
-    from itertools import chain
-
     from rich.console import Console
     from rich.table import Table
 
     from shakedown.intent.places import span
-    from shakedown.records.wording import count
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     table = Table(box=None, pad_edge=False)
@@ -305,9 +295,9 @@ def time_lines(made: Plan) -> Iterator[str]:
     whole = (expected.expected_s, expected.limit_s, expected.expected_node_hours, expected.limit_node_hours)
     head = f"{'stage':<12} {'jobs':>6} {'at once':>8} {'expected':>12} {'limit':>12}"
     yield f"\n{head}   node-h expected  limit"
-    for stage, count, at_once, likely_s, limit_s, hours, most in [*rows, ("all", jobs, "", *whole)]:
+    for stage, many, at_once, likely_s, limit_s, hours, most in [*rows, ("all", jobs, "", *whole)]:
         times = f"{duration(likely_s):>12} {duration(limit_s):>12}"
-        yield f"{stage:<12} {count:>6} {at_once:>8} {times} {hours:>17,.1f} {most:>6,.1f}"
+        yield f"{stage:<12} {many:>6} {at_once:>8} {times} {hours:>17,.1f} {most:>6,.1f}"
     if unknown:
         yield f"Of {unknown} jobs no measurement says how long they take: expected at their limit."
     for source in expected.sources:

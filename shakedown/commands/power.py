@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from shakedown.commands.arguments import command
+from shakedown.records.errors import BadInput, ExitStatus
 
 
 @command("shakedown power reports/runs/PT --bmcs ~/bmcs.yml --seconds 3600")
@@ -35,7 +36,6 @@ def power(
     import threading
 
     from shakedown.collect.server_watts import read_bmcs, reader, sample
-    from shakedown.records.errors import BadInput, ExitStatus
     from shakedown.run.folder import Run
 
     nodes = Run(run).plan.nodes

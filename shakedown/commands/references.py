@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shakedown.commands.arguments import assigned, command, group
-from shakedown.records.errors import ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.references.catalogue import Profile, ReferenceEntry
@@ -85,11 +88,8 @@ def propose(
 
     To sign is to put one's name into `set_by`: a site's own profile is refused while it says `proposed`.
     """
-    import re
-
     import yaml
 
-    from shakedown.records.errors import BadInput
     from shakedown.references.propose import MIN_SAMPLES, profile_of, proposals
     from shakedown.run.folder import Run
 
@@ -193,9 +193,6 @@ def _resolved(profile: Profile) -> dict[str, object]:
 
 
 def _print(profile: Profile) -> None:
-    from itertools import groupby
-    from textwrap import fill
-
     print(f"{profile.profile}: {profile.title}")
     print(f"published: {profile.published}")
     print(fill(f"audit: {profile.audit}", 110, subsequent_indent="  "))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from shakedown.commands.arguments import command
 from shakedown.records.errors import ExitStatus
+from shakedown.records.wording import printable
 
 if TYPE_CHECKING:
     from shakedown.report.seal import Verification
@@ -44,7 +46,6 @@ def order(
     """
     from shakedown.evidence import orders
     from shakedown.evidence import orders as summary
-    from shakedown.records.wording import printable
     from shakedown.run.folder import ORDER
 
     folder = plan.parent if plan.is_file() else plan
@@ -104,8 +105,6 @@ def verify(
     Exit status 0: as sealed by a trusted signer, whatever the verdict. 1: something differs. 3: nothing
     differs, but the signer is unconfirmed because --signers was not given.
     """
-    import json
-
     from shakedown.evidence import orders
     from shakedown.report import seal as bundle
 
@@ -132,8 +131,6 @@ def verify(
 
 
 def _say(found: Verification, facts: dict[str, str], gates: list[str]) -> None:
-    from shakedown.records.wording import printable
-
     state = "VERIFIED" if found.authentic else "DIFFERS" if found.differs else "UNCONFIRMED"
     typer.echo(f"{state}  {found.reason}")
     _list("not as ordered: ", [str(finding) for finding in found.findings])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import command
+from shakedown.records.errors import BadInput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +55,6 @@ def simulate(
     """
     import numpy as np
 
-    from shakedown.records.errors import BadInput
     from shakedown.run.folder import run_name
     from shakedown.simulate.fabric import Shape, build_fabric, measure, parse_noise
     from shakedown.simulate.noise_models import NOISE
@@ -82,7 +82,6 @@ def simulate(
 
 
 def _draw(text: str, shape: Shape, fabric: Cabling, rng: np.random.Generator) -> PlantedFault:
-    from shakedown.records.errors import BadInput
     from shakedown.simulate.fabric import FaultKind, draw_fault
 
     name, _, loss = text.partition(":")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import assigned, command
+from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.wording import printable
 
 if TYPE_CHECKING:
     from shakedown.daytwo.interconnect_table import TableRow
@@ -67,8 +69,6 @@ def sweeps(
     from shakedown.daytwo.sweeps import claims
     from shakedown.daytwo.sweeps import text as sweep_text
     from shakedown.daytwo.sweeps.pairs import compare_sweeps
-    from shakedown.records.errors import BadInput, ExitStatus
-    from shakedown.records.wording import printable
     from shakedown.run.folder import write_aside
 
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
@@ -102,7 +102,6 @@ def _claims(found: SweepComparison, name: str) -> tuple[tuple[Claim, ...], str]:
     Raises BadInput: no such profile, or one that was asked for has no claim about these sides.
     """
     from shakedown.daytwo.sweeps.claims import AGAINST, judge_claims, sides_of
-    from shakedown.records.errors import BadInput
     from shakedown.references.files import load_profile, profile_names
 
     own = {side.profile for side in found.sides}
@@ -126,7 +125,6 @@ def _sides(arguments: list[str], baseline: str, over: list[str]) -> list[SweepSi
     """Read the sides, the baseline first."""
     from shakedown.daytwo.sweeps.pairs import MOST_SIDES
     from shakedown.daytwo.sweeps.reading import read_side
-    from shakedown.records.errors import BadInput
 
     folders = assigned(arguments, "NAME=RUN", "roce=reports/runs/RUN-ID")
     for name in folders:
@@ -178,7 +176,6 @@ def interconnect(
     PCIe generation are compared by themselves.
     """
     from shakedown.daytwo.interconnect_table import rates_by_path, rates_of, table
-    from shakedown.records.wording import printable
 
     if len(runs) == 1 and "=" not in runs[0]:
         groups = rates_by_path(Path(runs[0]))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import command
-from shakedown.records.errors import ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.wording import printable
 
 if TYPE_CHECKING:
     from shakedown.records.base import Outcome
@@ -46,7 +47,6 @@ def judged_from_raw(run: Path) -> tuple[Verdict, str]:
     """
     from shakedown.collect.run import hold_against_raw
     from shakedown.judge.judged import judge_folder
-    from shakedown.records.errors import BadInput
     from shakedown.run.folder import JUDGED, set_aside
 
     try:
@@ -80,7 +80,6 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
     from rich.text import Text
 
     from shakedown.records.base import Outcome
-    from shakedown.records.wording import printable
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else 240)
