@@ -272,6 +272,7 @@ def _made(
             asked = getattr(site.acceptance, key)
         if asked:
             missing = dict(draft.missing)
+            draft.stage = benchmark.stage
             benchmark.plan(draft, asked)
             if stages and benchmark.stage not in stages:
                 draft.do_without(missing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from shakedown.intent.site import Fabric, Site
 from shakedown.plan.jobs import JobSpec
@@ -37,6 +38,10 @@ _STAND_IN = ReferenceEntry(
 )
 
 
+def _cells(nodes: Iterable[str | tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    return tuple((each,) if isinstance(each, str) else each for each in nodes)
+
+
 @dataclass
 class PlanDraft:
     """A plan being made."""
@@ -56,6 +61,8 @@ class PlanDraft:
     mesh: Mesh | None = None
     # What the plan does not cover, beside what the site says itself.
     caveats: list[str] = field(default_factory=list)
+    # Of the benchmark that plans now: of what it adds.
+    stage: Stage = Stage.CONFIG
     # Tests whose jobs measure again what lies outside its gate (records.plan.Remeasure).
     remeasured: list[str] = field(default_factory=list)
     # Parts of a test that the site leaves out.
@@ -121,8 +128,8 @@ class PlanDraft:
         entry: ReferenceEntry,
         test: str,
         *,
-        nodes: Iterable[tuple[str, ...]] | AllPairs | PairsAcross,
-        stage: Stage,
+        nodes: Iterable[str | tuple[str, ...]] | AllPairs | PairsAcross,
+        stage: Stage | None = None,
         rails: tuple[str | None, ...] = (None,),
         directions: tuple[str | None, ...] = (None,),
         params: Params | None = None,
@@ -131,16 +138,17 @@ class PlanDraft:
     ) -> None:
         """Add a block of cells; the reference may keep them from being required.
 
+        `nodes`: of each cell, its one node or those that it is measured on together.
         `not_run`: why it will not be measured; if it is required, the verdict waits for it all the same.
         """
         self.items.append(
             PlanItem(
-                stage=stage,
+                stage=stage or self.stage,
                 test=test,
                 metric=entry.metric,
                 unit=entry.unit,
                 better=entry.better,
-                nodes=nodes if isinstance(nodes, AllPairs | PairsAcross) else tuple(nodes),
+                nodes=nodes if isinstance(nodes, AllPairs | PairsAcross) else _cells(nodes),
                 rails=rails,
                 directions=directions,
                 params=params or {},
@@ -151,17 +159,48 @@ class PlanDraft:
             )
         )
 
+    def job(
+        self,
+        name: str,
+        *,
+        kind: str,
+        tests: tuple[str, ...],
+        time_limit_s: int,
+        settings: dict[str, Any],
+        nodes: tuple[str, ...] = (),
+        expected_s: int | None = None,
+        expected_from: str = "",
+        params: Params | None = None,
+        whole: bool = False,
+    ) -> None:
+        """Add a job, of all nodes where it names none; what else it says is as `JobSpec` has it."""
+        self.jobs.append(
+            JobSpec(
+                name=name,
+                kind=kind,
+                stage=self.stage,
+                tests=tests,
+                nodes=nodes or self.nodes,
+                time_limit_s=time_limit_s,
+                expected_s=expected_s,
+                expected_from=expected_from,
+                settings=settings,
+                params=params or {},
+                whole=whole,
+            )
+        )
+
     def forbid(
         self,
         reference: Reference,
         test: str,
         *,
-        nodes: Iterable[tuple[str, ...]],
-        stage: Stage,
+        nodes: Iterable[str | tuple[str, ...]],
         rails: tuple[str | None, ...] = (None,),
         directions: tuple[str | None, ...] = (None,),
         params: Params | None = None,
         metric: str = "wrong",
+        required: bool = True,
         not_run: str = "",
     ) -> None:
         """Add a block of cells that count something, held to a contract such as `none_allowed`.
@@ -171,17 +210,17 @@ class PlanDraft:
         self.references[reference.id] = reference
         self.items.append(
             PlanItem(
-                stage=stage,
+                stage=self.stage,
                 test=test,
                 metric=metric,
                 unit=reference.unit,
                 better=reference.better,
-                nodes=tuple(nodes),
+                nodes=_cells(nodes),
                 rails=rails,
                 directions=directions,
                 params=params or {},
                 reference=reference.id,
-                required=not not_run,
+                required=required and not not_run,
                 not_run=not_run or None,
             )
         )

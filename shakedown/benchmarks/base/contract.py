@@ -237,6 +237,21 @@ def module(name: str, *arguments: object, python: str = "") -> tuple[str, ...]:
     return tuple(shlex.quote(word) for word in words)
 
 
+def by_module(
+    name: str, gpus: Callable[[JobSpec], int] = lambda _job: 0
+) -> Callable[[JobSpec, Path], Launch]:
+    """Return the `launch` of jobs that are a module of ours, given the folder of their outputs.
+
+    `gpus`: what a job and its step ask Slurm for on every node.
+    """
+
+    def launch(job: JobSpec, out: Path) -> Launch:
+        many = gpus(job)
+        return Launch(words=module(name, out), gpus=many, step_gpus=many)
+
+    return launch
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobKind:
     """How jobs of one kind are ordered and started.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Launch, Tool, module
+from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Tool, by_module
 from shakedown.benchmarks.config.odd_parts import PARTS, snapshot_measurements
 from shakedown.benchmarks.config.output import settings
 from shakedown.benchmarks.config.settings import (
@@ -20,7 +20,6 @@ from shakedown.benchmarks.config.settings import (
 from shakedown.benchmarks.config.versions import plan_versions, version_measurements
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.plan import Plan, Reference, ReferenceKind
 from shakedown.records.results import Measurement
@@ -76,8 +75,7 @@ def plan_settings(draft: PlanDraft, stage: ConfigStage) -> None:
         draft.forbid(
             INTENT,
             "settings",
-            stage=Stage.CONFIG,
-            nodes=[(node,) for node in nodes],
+            nodes=nodes,
             rails=(rail,),
             params=params,
             not_run="" if stage.settings_reader else UNREAD,
@@ -85,18 +83,14 @@ def plan_settings(draft: PlanDraft, stage: ConfigStage) -> None:
     if not stage.settings_reader:
         draft.caveats.append("The nodes' settings were not read: nothing may be installed on them.")
         return
-    draft.jobs.append(
-        JobSpec(
-            name="config.settings",
-            kind="settings",
-            stage=Stage.CONFIG,
-            tests=("settings",),
-            nodes=draft.nodes,
-            time_limit_s=300,
-            expected_s=16,
-            expected_from="16 s for the settings of all nodes (emulated, recorded run lab_healthy)",
-            settings=ReadBackSettings(targets=targets, expect=expect).model_dump(),
-        )
+    draft.job(
+        "config.settings",
+        kind="settings",
+        tests=("settings",),
+        time_limit_s=300,
+        expected_s=16,
+        expected_from="16 s for the settings of all nodes (emulated, recorded run lab_healthy)",
+        settings=ReadBackSettings(targets=targets, expect=expect).model_dump(),
     )
 
 
@@ -111,31 +105,18 @@ def plan_clocks(draft: PlanDraft, stage: ConfigStage) -> None:
         kind=ReferenceKind.CONTRACT,
         source="the site's config.clock_offset_s (acceptance.yml), 1 s unless it says otherwise",
     )
-    draft.forbid(limit, "clock", metric="offset", stage=Stage.CONFIG, nodes=[(node,) for node in draft.nodes])
+    draft.forbid(limit, "clock", metric="offset", nodes=draft.nodes)
 
 
 def plan_inventory(draft: PlanDraft) -> None:
     """Like parts must have like firmware, drivers and tools, and hosts be different machines."""
-    draft.forbid(
-        DISTINCT, "identity", metric="shared", stage=Stage.CONFIG, nodes=[(node,) for node in draft.nodes]
-    )
+    draft.forbid(DISTINCT, "identity", metric="shared", nodes=draft.nodes)
     for part in PARTS:
         if part != "gpu" or "gpu" in draft.site.acceptance.scope:
-            draft.forbid(
-                ALIKE,
-                "inventory",
-                metric="odd",
-                stage=Stage.CONFIG,
-                nodes=[(node,) for node in draft.nodes],
-                params={"part": part},
-            )
+            draft.forbid(ALIKE, "inventory", metric="odd", nodes=draft.nodes, params={"part": part})
 
 
 SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True, reads_switches=True)
-
-
-def _launch(_job: JobSpec, out: Path) -> Launch:
-    return Launch(words=module("shakedown.benchmarks.config.job", out))
 
 
 def _of_the_snapshot(plan: Plan, folder: Path) -> Iterator[Measurement]:
@@ -154,7 +135,7 @@ BENCHMARK = Benchmark(
             catches="a node that was never configured, lost its settings at boot, drifted, or was configured "
             "from another intent than the one this run is judged by",
             order=ReadBackSettings.model_validate,
-            launch=_launch,
+            launch=by_module("shakedown.benchmarks.config.job"),
             wait_s=0,  # a node that fails at once must not end the others' read-back
             each_node=True,
         )

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from shakedown.benchmarks.base.contract import (
     Benchmark,
     JobKind,
-    Launch,
     NodeAlone,
     Parser,
     Tool,
-    module,
+    by_module,
     nodes_with_gpus,
 )
 from shakedown.benchmarks.gpu.metrics import gpu_state, nvbandwidth
 from shakedown.benchmarks.gpu.state import GpuNode, GpuNodeSettings, plan_gpu_node
 from shakedown.intent.acceptance import Section
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.errors import ExitStatus
-
-
-def _launch(job: JobSpec, out: Path) -> Launch:
-    gpus = max(GpuNodeSettings.model_validate(job.settings).gpus.values())
-    return Launch(words=module("shakedown.benchmarks.gpu.job", out), gpus=gpus, step_gpus=gpus)
-
 
 BENCHMARK = Benchmark(
     name="gpu",
@@ -39,7 +29,10 @@ BENCHMARK = Benchmark(
             "NUMA node, ECC errors, pending row remapping, clocks slowed by heat or power, a driver's "
             "Xid; and a GPU whose copies are slower than the others'",
             order=GpuNodeSettings.model_validate,
-            launch=_launch,
+            launch=by_module(
+                "shakedown.benchmarks.gpu.job",
+                lambda job: max(GpuNodeSettings.model_validate(job.settings).gpus.values()),
+            ),
             uses=("nvbandwidth",),
             # Some outputs have a problem instead of numbers; each is recorded with its reason.
             also_good=ExitStatus.INCOMPLETE.value,

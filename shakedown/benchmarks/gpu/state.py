@@ -14,8 +14,7 @@ from shakedown.benchmarks.base.contract import without
 from shakedown.benchmarks.gpu.output import TopologyRow, parse_query, parse_topology
 from shakedown.physics.host_links import MODELS, by_driver_name, by_name
 from shakedown.plan.draft import PlanDraft, none_allowed
-from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Name, Params, Record, Stage, shape
+from shakedown.records.base import Name, Params, Record, shape
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 from shakedown.run.nic_counters import JobFolder
@@ -129,27 +128,24 @@ def plan_gpu_node(draft: PlanDraft, stage: GpuNode) -> None:
         for gpu in range(max(gpus.values())):
             cells.append(({"check": check, "gpu": gpu}, [node for node in nodes if gpus[node] > gpu]))
     for params, having in cells:
-        draft.forbid(STATE, "gpu_state", stage=Stage.NODE, nodes=[(node,) for node in having], params=params)
+        draft.forbid(STATE, "gpu_state", nodes=having, params=params)
     for test in stage.nvbandwidth:
         entry = draft.reference(test, "bandwidth", {"nodes": 1})
         for params in pairs(test, max(gpus.values())):
             highest = max(int(params["gpu"]), int(params.get("peer", 0)))
             having = [node for node in nodes if gpus[node] > highest]
-            draft.add(entry, test, stage=Stage.NODE, nodes=[(node,) for node in having], params=params)
+            draft.add(entry, test, nodes=having, params=params)
     order = GpuNodeSettings(gpus=gpus, **stage.model_dump())
-    draft.jobs.append(
-        JobSpec(
-            name="node.gpu_node",
-            kind="gpu_node",
-            stage=Stage.NODE,
-            nodes=nodes,
-            tests=("gpu_state", *stage.nvbandwidth),
-            time_limit_s=60 + stage.timeout_s * (stage.warmup + len(stage.nvbandwidth)),
-            expected_s=2 + 8 * (stage.warmup + len(stage.nvbandwidth)),
-            expected_from="8 s a test of nvbandwidth: 33 s for 5, 23 s for 2 and a warm-up, 4 x H200 "
-            "(recorded runs h200x4_nccl, h200x4_nccl_healthy); eight GPUs were not measured",
-            settings=order.model_dump(),
-        )
+    draft.job(
+        "node.gpu_node",
+        kind="gpu_node",
+        nodes=nodes,
+        tests=("gpu_state", *stage.nvbandwidth),
+        time_limit_s=60 + stage.timeout_s * (stage.warmup + len(stage.nvbandwidth)),
+        expected_s=2 + 8 * (stage.warmup + len(stage.nvbandwidth)),
+        expected_from="8 s a test of nvbandwidth: 33 s for 5, 23 s for 2 and a warm-up, 4 x H200 "
+        "(recorded runs h200x4_nccl, h200x4_nccl_healthy); eight GPUs were not measured",
+        settings=order.model_dump(),
     )
 
 

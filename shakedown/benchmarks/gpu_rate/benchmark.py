@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from shakedown.benchmarks.base import contract
 from shakedown.benchmarks.base.contract import (
     Benchmark,
     JobKind,
-    Launch,
     NodeAlone,
     Parser,
     Tool,
-    module,
+    by_module,
     nodes_with_gpus,
 )
 from shakedown.benchmarks.gpu.state import gpu_nodes
 from shakedown.benchmarks.gpu_rate.output import GpuRate, GpuRateSettings, gpu_rate
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.statistics.robust import SMALLEST_CLASS
@@ -43,32 +39,24 @@ def plan_gpu_rate(draft: PlanDraft, asked: GpuRate) -> None:
             entry = draft.reference(f"gpu_rate_{work}", metric, {"nodes": 1, "dtype": work})
             for gpu in range(max(gpus.values())):
                 having = [(node,) for node in nodes if gpus[node] > gpu]
-                draft.add(entry, f"gpu_rate_{work}", stage=Stage.NODE, nodes=having, params={"gpu": gpu})
+                draft.add(entry, f"gpu_rate_{work}", nodes=having, params={"gpu": gpu})
         for gpu in range(max(gpus.values())):
             many = [(node,) for node in nodes if gpus[node] > gpu and gpus[node] >= SMALLEST_CLASS]
             params: Params = {"check": "straggler", "gpu": gpu}
             if many:
-                draft.forbid(STRAGGLER, f"gpu_rate_{work}", stage=Stage.NODE, nodes=many, params=params)
+                draft.forbid(STRAGGLER, f"gpu_rate_{work}", nodes=many, params=params)
     each_s = asked.seconds + asked.warmup_s
-    draft.jobs.append(
-        JobSpec(
-            name="node.gpu_rate",
-            kind="gpu_rate",
-            stage=Stage.NODE,
-            nodes=nodes,
-            tests=tuple(f"gpu_rate_{work}" for work in asked.work),
-            time_limit_s=60 + asked.timeout_s,
-            expected_s=25 + len(asked.work) * (each_s + 6),
-            expected_from="20 s to start PyTorch, and 6 s between two kinds of work: 94 s for three kinds of "
-            "20 s on one H200; eight GPUs at once were not measured",
-            settings=GpuRateSettings(gpus=gpus, **asked.model_dump()).model_dump(),
-        )
+    draft.job(
+        "node.gpu_rate",
+        kind="gpu_rate",
+        nodes=nodes,
+        tests=tuple(f"gpu_rate_{work}" for work in asked.work),
+        time_limit_s=60 + asked.timeout_s,
+        expected_s=25 + len(asked.work) * (each_s + 6),
+        expected_from="20 s to start PyTorch, and 6 s between two kinds of work: 94 s for three kinds of "
+        "20 s on one H200; eight GPUs at once were not measured",
+        settings=GpuRateSettings(gpus=gpus, **asked.model_dump()).model_dump(),
     )
-
-
-def _launch(job: JobSpec, out: Path) -> Launch:
-    gpus = max(GpuRateSettings.model_validate(job.settings).gpus.values())
-    return Launch(words=module("shakedown.benchmarks.gpu_rate.job", out), gpus=gpus, step_gpus=gpus)
 
 
 BENCHMARK = Benchmark(
@@ -82,7 +70,10 @@ BENCHMARK = Benchmark(
             catches="a GPU that is a little slower than the others of its node, by heat, by a lower power "
             "limit or clock, by another process or by slow memory; seconds in which a GPU stands still",
             order=GpuRateSettings.model_validate,
-            launch=_launch,
+            launch=by_module(
+                "shakedown.benchmarks.gpu_rate.job",
+                lambda job: max(GpuRateSettings.model_validate(job.settings).gpus.values()),
+            ),
             uses=("pytorch",),
             also_good=ExitStatus.INCOMPLETE.value,
             each_node=True,

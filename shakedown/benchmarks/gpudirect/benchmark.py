@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import get_args
 
 from shakedown.benchmarks.base.contract import (
     Benchmark,
     JobKind,
-    Launch,
     NotAtNight,
     Tool,
-    module,
+    by_module,
     nodes_with_gpus,
 )
 from shakedown.benchmarks.gpudirect.job import HOST, NAME, perftests, test_of
@@ -29,7 +27,6 @@ from shakedown.benchmarks.perftest.settings import mesh_settings, ring, ring_rou
 from shakedown.benchmarks.perftest.ways import blocks_by_way
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.records.wording import natural_key
@@ -70,21 +67,12 @@ def plan_gpudirect(draft: PlanDraft, asked: GpuDirect | None) -> None:
                     if memory != HOST:
                         entries.append(draft.reference(test, "share_of_host", scope))
                     for entry in entries:
-                        draft.add(
-                            entry,
-                            test,
-                            stage=Stage.FABRIC,
-                            nodes=some,
-                            rails=rails,
-                            directions=directions,
-                            params=params,
-                        )
+                        draft.add(entry, test, nodes=some, rails=rails, directions=directions, params=params)
                 if memory != HOST:
                     draft.forbid(
                         _WRONG,
                         test,
                         nodes=pairs,
-                        stage=Stage.FABRIC,
                         rails=draft.rails,
                         directions=directions,
                         params=params,
@@ -124,24 +112,16 @@ def _job(
     )
     memory = Memory(interface=asked.interface, path=asked.path, gpus=gpus)
     slots = ring_rounds(len(nodes)) * len(operations) * len(directions) * len(draft.rails)
-    draft.jobs.append(
-        JobSpec(
-            name=f"{Stage.FABRIC.value}.{NAME}",
-            kind=NAME,
-            stage=Stage.FABRIC,
-            tests=tuple(test_of(perftests(operation)) for operation in asked.operations),
-            nodes=nodes,
-            time_limit_s=120 + slots * (asked.duration_s + _OVERHEAD_S),
-            expected_s=round(_START_S + slots * (asked.duration_s + _SLOT_S)),
-            expected_from=_SOURCE,
-            settings={**settings, "operations": operations, "memory": memory.model_dump(mode="json")},
-        )
+    draft.job(
+        f"{Stage.FABRIC.value}.{NAME}",
+        kind=NAME,
+        tests=tuple(test_of(perftests(operation)) for operation in asked.operations),
+        nodes=nodes,
+        time_limit_s=120 + slots * (asked.duration_s + _OVERHEAD_S),
+        expected_s=round(_START_S + slots * (asked.duration_s + _SLOT_S)),
+        expected_from=_SOURCE,
+        settings={**settings, "operations": operations, "memory": memory.model_dump(mode="json")},
     )
-
-
-def _launch(job: JobSpec, out: Path) -> Launch:
-    gpus = GpuDirectSettings.model_validate(job.settings).memory.gpus
-    return Launch(words=module(f"shakedown.benchmarks.{NAME}.job", out), gpus=gpus, step_gpus=gpus)
 
 
 BENCHMARK = Benchmark(
@@ -155,7 +135,10 @@ BENCHMARK = Benchmark(
             catches="GPU memory that a NIC reaches slowly or by a detour: ACS that sends it over the host "
             "bridge, a read request too small, a GPU behind the wrong switch, a missing peer-memory module",
             order=GpuDirectSettings.model_validate,
-            launch=_launch,
+            launch=by_module(
+                f"shakedown.benchmarks.{NAME}.job",
+                lambda job: GpuDirectSettings.model_validate(job.settings).memory.gpus,
+            ),
             uses=("perftest",),
             # A perftest without CUDA leaves cells with that reason; the others are good.
             also_good=ExitStatus.INCOMPLETE.value,

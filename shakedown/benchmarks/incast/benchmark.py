@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Tool, module
+from shakedown.benchmarks.base.contract import Benchmark, JobKind, NotAtNight, Tool, by_module
 from shakedown.benchmarks.incast.job import ALL_TO_ALL, HELD_BACK, NAME, Round, rounds_of
 from shakedown.benchmarks.incast.output import Crowd, Incast, IncastSettings, incast, moved
 from shakedown.benchmarks.perftest.settings import mesh_settings, ring
 from shakedown.intent.acceptance import Section
 from shakedown.nics.families import family_of
 from shakedown.plan.draft import PlanDraft
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.records.plan import Reference, ReferenceKind
@@ -64,18 +61,15 @@ def plan_incast(draft: PlanDraft, asked: Incast | None) -> None:
         lasts_s=asked.duration_s,
         pairs=ring(nodes),
     )
-    draft.jobs.append(
-        JobSpec(
-            name=f"{Stage.FABRIC.value}.{NAME}",
-            kind=NAME,
-            stage=Stage.FABRIC,
-            tests=asked.patterns,
-            nodes=nodes,
-            time_limit_s=120 + len(rounds) * (asked.duration_s + _OVERHEAD_S),
-            expected_s=_START_S + len(rounds) * (asked.duration_s + _ROUND_S),
-            expected_from=_SOURCE,
-            settings={**settings, "crowd": crowd.model_dump(mode="json")},
-        )
+    draft.job(
+        f"{Stage.FABRIC.value}.{NAME}",
+        kind=NAME,
+        tests=asked.patterns,
+        nodes=nodes,
+        time_limit_s=120 + len(rounds) * (asked.duration_s + _OVERHEAD_S),
+        expected_s=_START_S + len(rounds) * (asked.duration_s + _ROUND_S),
+        expected_from=_SOURCE,
+        settings={**settings, "crowd": crowd.model_dump(mode="json")},
     )
 
 
@@ -84,10 +78,17 @@ def _cells(draft: PlanDraft, asked: Incast, each: Round) -> None:
         params: Params = {"size_bytes": asked.size_bytes, "senders": len(senders)}
         scope: dict[str, int | str] = {"size_bytes": asked.size_bytes, "senders": len(senders), "nics": 1}
         entry = draft.reference(each.pattern, "bandwidth_in", scope)
-        place = {"stage": Stage.FABRIC, "nodes": [(receiver,)], "rails": (each.rail,), "params": params}
-        draft.add(entry, each.pattern, **place)  # type: ignore[arg-type]  # each value has its own type
+        draft.add(entry, each.pattern, nodes=[receiver], rails=(each.rail,), params=params)
         why = _uncounted(draft, receiver, each.rail)
-        draft.forbid(HELD, each.pattern, metric="held_back", not_run=why, **place)  # type: ignore[arg-type]
+        draft.forbid(
+            HELD,
+            each.pattern,
+            nodes=[receiver],
+            rails=(each.rail,),
+            params=params,
+            metric="held_back",
+            not_run=why,
+        )
 
 
 def _uncounted(draft: PlanDraft, receiver: str, rail: str) -> str:
@@ -101,10 +102,6 @@ def _uncounted(draft: PlanDraft, receiver: str, rail: str) -> str:
     return ""
 
 
-def _launch(_job: JobSpec, out: Path) -> Launch:
-    return Launch(words=module(f"shakedown.benchmarks.{NAME}.job", out))
-
-
 BENCHMARK = Benchmark(
     name=NAME,
     stage=Stage.FABRIC,
@@ -116,7 +113,7 @@ BENCHMARK = Benchmark(
             catches="PFC or ECN that is configured and does nothing when a port is overloaded: packets are "
             "lost, or a sender starves, only when many send to one",
             order=IncastSettings.model_validate,
-            launch=_launch,
+            launch=by_module(f"shakedown.benchmarks.{NAME}.job"),
             uses=("perftest",),
             # Rounds that lost a partner are noted with the reason, and the others are good.
             also_good=ExitStatus.INCOMPLETE.value,

@@ -31,27 +31,24 @@ def plan_inference(draft: PlanDraft, asked: Mapping[str, Inference]) -> None:
         counts = tuple(n for n in section.gpus if n <= have)
         for gpus in counts:
             for entry in _inference_entries(draft, section, node, gpus):
-                draft.add(entry, TEST, stage=Stage.APPLICATION, nodes=((node,),), params={"gpus": gpus})
+                draft.add(entry, TEST, nodes=[node], params={"gpus": gpus})
             if not section.labels:
                 _accuracy_not_run(draft, section, node, gpus)
         if counts:
             full_s = section.confirm_s * (section.confirmations + 4) + 16 * section.probe_s
             start_s = _START_S + (_ENGINE_S if section.engine == "tensorrt" else 0)
-            draft.jobs.append(
-                JobSpec(
-                    name=f"application.inference.{node}",
-                    kind="inference",
-                    stage=Stage.APPLICATION,
-                    tests=(TEST,),
-                    nodes=(node,),
-                    time_limit_s=int(start_s + len(counts) * 1.2 * full_s),
-                    expected_s=int(60 + len(counts) * 0.75 * full_s),
-                    expected_from="60 s beside three quarters of the probes and confirmations of a search: "
-                    "185, 296 and 173 s where this says 213, 213 and 247 (recorded runs h200_int8, "
-                    "h200_int8_short, h200x4_interconnect)",
-                    # As the site asks, without the numbers of GPUs that the node does not have.
-                    settings={**section.model_dump(), "gpus": counts},
-                )
+            draft.job(
+                f"application.inference.{node}",
+                kind="inference",
+                tests=(TEST,),
+                nodes=(node,),
+                time_limit_s=int(start_s + len(counts) * 1.2 * full_s),
+                expected_s=int(60 + len(counts) * 0.75 * full_s),
+                expected_from="60 s beside three quarters of the probes and confirmations of a search: "
+                "185, 296 and 173 s where this says 213, 213 and 247 (recorded runs h200_int8, "
+                "h200_int8_short, h200x4_interconnect)",
+                # As the site asks, without the numbers of GPUs that the node does not have.
+                settings={**section.model_dump(), "gpus": counts},
             )
 
 
@@ -65,8 +62,7 @@ def _accuracy_not_run(draft: PlanDraft, section: Inference, node: str, gpus: int
         draft.add(
             entry,
             TEST,
-            stage=Stage.APPLICATION,
-            nodes=((node,),),
+            nodes=[node],
             params={"gpus": gpus},
             required=False,
             not_run="the site gives no trained weights, images and labels (acceptance.inference)",

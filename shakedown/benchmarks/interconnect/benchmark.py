@@ -31,7 +31,7 @@ from shakedown.physics.host_links import raw_gb_per_s
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
-from shakedown.records.plan import PlanItem, Reference, ReferenceKind
+from shakedown.records.plan import Reference, ReferenceKind
 
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
 # The cost of a wrong pin is shown, not judged: no source says how much it may be.
@@ -61,21 +61,18 @@ def plan_interconnect(draft: PlanDraft, asked: Mapping[str, Interconnect]) -> No
         for gpu in range(gpus):
             for what in section.path.judged():
                 params: Params = {"gpu": gpu, "what": what}
-                draft.forbid(PATH, "pcie_path", stage=Stage.NODE, nodes=[(node,)], params=params)
+                draft.forbid(PATH, "pcie_path", nodes=[node], params=params)
         order = PathSettings(gpus=gpus, path=section.path)
-        draft.jobs.append(
-            JobSpec(
-                name=f"node.pcie_path.{node}",
-                kind="pcie_path",
-                stage=Stage.NODE,
-                tests=("pcie_path",),
-                nodes=(node,),
-                time_limit_s=300,
-                expected_s=7,
-                expected_from="7 s for the PCIe paths of a node: 0 to 7 s (recorded runs h200_int8, "
-                "h200_int8_short, h200x4_interconnect)",
-                settings=order.model_dump(),
-            )
+        draft.job(
+            f"node.pcie_path.{node}",
+            kind="pcie_path",
+            tests=("pcie_path",),
+            nodes=(node,),
+            time_limit_s=300,
+            expected_s=7,
+            expected_from="7 s for the PCIe paths of a node: 0 to 7 s (recorded runs h200_int8, "
+            "h200_int8_short, h200x4_interconnect)",
+            settings=order.model_dump(),
         )
         if section.copies:
             _plan_copies(draft, section, node, gpus)
@@ -99,43 +96,23 @@ def _plan_copies(draft: PlanDraft, section: Interconnect, node: str, gpus: int) 
     for direction in COPIES:
         entry = draft.reference("copy", "bandwidth", {**scope, "direction": direction, "gpus": 1}, node)
         for gpu in range(gpus):
-            draft.add(
-                entry,
-                "copy",
-                stage=Stage.NODE,
-                nodes=((node,),),
-                directions=(direction,),
-                params={"gpus": 1, "gpu": gpu},
-            )
+            draft.add(entry, "copy", nodes=[node], directions=(direction,), params={"gpus": 1, "gpu": gpu})
         for count in at_once:
             if count > 1:
                 facts = {**scope, "direction": direction, "gpus": count}
                 entry = draft.reference("copy", "bandwidth", facts, node)
-                draft.add(
-                    entry,
-                    "copy",
-                    stage=Stage.NODE,
-                    nodes=((node,),),
-                    directions=(direction,),
-                    params={"gpus": count},
-                )
+                draft.add(entry, "copy", nodes=[node], directions=(direction,), params={"gpus": count})
         if copies.far_pin:
-            draft.references[FAR_PIN.id] = FAR_PIN
-            draft.items.extend(
-                PlanItem(
-                    stage=Stage.NODE,
-                    test="copy",
+            for gpu in range(gpus):
+                draft.forbid(
+                    FAR_PIN,
+                    "copy",
                     metric="far_pin",
-                    unit=FAR_PIN.unit,
-                    better=FAR_PIN.better,
-                    nodes=((node,),),
+                    nodes=[node],
                     directions=(direction,),
                     params={"gpu": gpu},
-                    reference=FAR_PIN.id,
                     required=False,
                 )
-                for gpu in range(gpus)
-            )
     contract.required(draft.site.software, "pytorch", by="acceptance.interconnect.copies need PyTorch")
     order = CopiesSettings(
         **copies.model_dump(exclude={"far_pin", "at_once"}),
@@ -143,21 +120,18 @@ def _plan_copies(draft: PlanDraft, section: Interconnect, node: str, gpus: int) 
         at_once=(1, *(n for n in at_once if n > 1)),
         pins=("near", "far") if copies.far_pin else ("near",),
     )
-    draft.jobs.append(
-        JobSpec(
-            name=f"node.copies.{node}",
-            kind="copies",
-            stage=Stage.NODE,
-            tests=("copy",),
-            nodes=(node,),
-            time_limit_s=START_S + _copying_s(copies, section.path, gpus, at_once),
-            # The limit is for a share of the link's speed.
-            expected_s=round(6 + _SLOWEST_SHARE * _copying_s(copies, section.path, gpus, at_once)),
-            expected_from="6 s beside the copies at their link's speed: 7 to 11 s in all with one H200, "
-            "26 s with four "
-            "(recorded runs h200_int8, h200x4_interconnect)",
-            settings=order.model_dump(),
-        )
+    draft.job(
+        f"node.copies.{node}",
+        kind="copies",
+        tests=("copy",),
+        nodes=(node,),
+        time_limit_s=START_S + _copying_s(copies, section.path, gpus, at_once),
+        # The limit is for a share of the link's speed.
+        expected_s=round(6 + _SLOWEST_SHARE * _copying_s(copies, section.path, gpus, at_once)),
+        expected_from="6 s beside the copies at their link's speed: 7 to 11 s in all with one H200, "
+        "26 s with four "
+        "(recorded runs h200_int8, h200x4_interconnect)",
+        settings=order.model_dump(),
     )
 
 

@@ -71,12 +71,7 @@ def plan_lora(draft: PlanDraft, specs: tuple[TrainingSpec, ...]) -> None:
             published = _loss_of_real_data(draft, scope) if metric == LOSS and not spec.real else None
             if published is not None:
                 draft.add(
-                    published,
-                    TEST,
-                    stage=Stage.APPLICATION,
-                    nodes=[nodes],
-                    params={**params, "data": "real"},
-                    not_run=_unreal(spec),
+                    published, TEST, nodes=[nodes], params={**params, "data": "real"}, not_run=_unreal(spec)
                 )
             entry = draft.reference_if_any(TEST, metric, scope)
             if entry is None:
@@ -85,28 +80,18 @@ def plan_lora(draft: PlanDraft, specs: tuple[TrainingSpec, ...]) -> None:
                 continue
             found[metric] = entry
             _limit(draft, entry.id, metric, spec, ranks)
-            draft.add(
-                entry,
-                TEST,
-                stage=Stage.APPLICATION,
-                nodes=[nodes],
-                params=params,
-                not_run="" if installed else absent,
-            )
+            draft.add(entry, TEST, nodes=[nodes], params=params, not_run="" if installed else absent)
         if installed:
-            draft.jobs.append(
-                JobSpec(
-                    name=f"{TEST}.{spec.label}.{spec.layout}.{spec.gpus_per_node}",
-                    kind="lora",
-                    stage=Stage.APPLICATION,
-                    tests=(TEST,),
-                    nodes=nodes,
-                    time_limit_s=spec.time_limit_s or _time_limit_s(draft, spec, ranks, found),
-                    expected_s=_expected_s(spec, found),
-                    expected_from=_SOURCE,
-                    settings=asdict(spec),
-                    params=params,
-                )
+            draft.job(
+                f"{TEST}.{spec.label}.{spec.layout}.{spec.gpus_per_node}",
+                kind="lora",
+                tests=(TEST,),
+                nodes=nodes,
+                time_limit_s=spec.time_limit_s or _time_limit_s(draft, spec, ranks, found),
+                expected_s=_expected_s(spec, found),
+                expected_from=_SOURCE,
+                settings=asdict(spec),
+                params=params,
             )
 
 

@@ -46,7 +46,7 @@ def plan_mpi(draft: PlanDraft, mpi: Mpi) -> None:
         pairs = list(pairwise(nodes))
         for size in sizes:
             entry = draft.reference("mpi_pingpong", "bandwidth", {"size_bytes": size, "nodes": 2})
-            draft.add(entry, "mpi_pingpong", stage=Stage.COLLECTIVE, nodes=pairs, params={"size_bytes": size})
+            draft.add(entry, "mpi_pingpong", nodes=pairs, params={"size_bytes": size})
         for pair in pairs:
             _mpi_job(draft, mpi, "mpi_pingpong", pair, pingpong, suffix=f".{'-'.join(pair)}")
     if allreduce:
@@ -56,9 +56,7 @@ def plan_mpi(draft: PlanDraft, mpi: Mpi) -> None:
             for metric in ("time", "wrong", "busbw") if size == steps[-1] else ("time", "wrong"):
                 scope = {"size_bytes": size, "nodes": len(nodes)}
                 entry = draft.reference("mpi_allreduce", metric, scope)
-                draft.add(
-                    entry, "mpi_allreduce", stage=Stage.COLLECTIVE, nodes=[nodes], params={"size_bytes": size}
-                )
+                draft.add(entry, "mpi_allreduce", nodes=[nodes], params={"size_bytes": size})
         _mpi_job(draft, mpi, "mpi_allreduce", nodes, allreduce)
 
 
@@ -89,23 +87,18 @@ def _mpi_job(
         (PINNING, ("pinning",) if mpi.pinned else ()),
     ):
         for check in checks:
-            draft.forbid(
-                reference, f"{kind}_transport", stage=Stage.COLLECTIVE, nodes=[nodes], params={"check": check}
-            )
-    draft.jobs.append(
-        JobSpec(
-            name=f"collective.{kind}{suffix}",
-            kind=kind,
-            stage=Stage.COLLECTIVE,
-            tests=(kind, f"{kind}_transport"),
-            nodes=nodes,
-            time_limit_s=_START_S + math.ceil(payload_bits / slowest_bps),
-            expected_s=26 + math.ceil(_SLOWEST_SHARE * payload_bits / slowest_bps),
-            expected_from="26 s to start MPI, beside the payload at the link's speed: 16 and 26 s for two "
-            "emulated nodes (recorded run lab_healthy)",
-            settings=order.model_dump(),
-            whole=True,
-        )
+            draft.forbid(reference, f"{kind}_transport", nodes=[nodes], params={"check": check})
+    draft.job(
+        f"collective.{kind}{suffix}",
+        kind=kind,
+        tests=(kind, f"{kind}_transport"),
+        nodes=nodes,
+        time_limit_s=_START_S + math.ceil(payload_bits / slowest_bps),
+        expected_s=26 + math.ceil(_SLOWEST_SHARE * payload_bits / slowest_bps),
+        expected_from="26 s to start MPI, beside the payload at the link's speed: 16 and 26 s for two "
+        "emulated nodes (recorded run lab_healthy)",
+        settings=order.model_dump(),
+        whole=True,
     )
 
 

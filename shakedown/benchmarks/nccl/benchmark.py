@@ -35,7 +35,6 @@ from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.references.catalogue import ReferenceEntry
 
 CORRECT = none_allowed("nccl.correct", "nccl-tests checks every element (-c 1): none may be wrong")
 TRANSPORT = none_allowed(
@@ -104,9 +103,8 @@ def nccl_job(
         _cells(draft, nccl, sweep, group, operation, launcher, params, per_node)
         for metric in ("power", "energy", "temperature") if nccl.power else ():
             facts = {"nodes": len(group), "gpus": per_node * len(group), **network_facts(draft, sweep)}
-            _add(
-                draft, draft.reference(f"nccl_{operation}", metric, facts), f"nccl_{operation}", group, params
-            )
+            entry = draft.reference(f"nccl_{operation}", metric, facts)
+            draft.add(entry, f"nccl_{operation}", nodes=[group], params=params)
         across = TCP_CHECKS if interfaces else NETWORK_CHECKS
         # One process has no place of its own beside one GPU.
         placed = ("pinning",) if nccl.expect.pinned and launcher != "one-process" else ()
@@ -114,7 +112,6 @@ def nccl_job(
             draft.forbid(
                 TRANSPORT,
                 "nccl_transport",
-                stage=Stage.COLLECTIVE,
                 nodes=[group],
                 params={**params, "operation": operation, "check": check},
             )
@@ -146,21 +143,18 @@ def nccl_job(
     )
     name = f"collective.nccl{number}.{launcher}.{len(group)}x.{group[0]}"
     runs = len(sweep.operations) * (sweep.repeats + sweep.tuning)
-    draft.jobs.append(
-        JobSpec(
-            name=name if split == "none" else f"{name}.{split}",
-            kind="nccl",
-            stage=Stage.COLLECTIVE,
-            tests=(*(f"nccl_{operation}" for operation in sweep.operations), "nccl_transport"),
-            nodes=group,
-            time_limit_s=60 + nccl.run_timeout_s * runs,
-            expected_s=2 + 10 * runs,
-            expected_from="10 s a run of nccl-tests: 178 s for 18 sweeps of 8 B to 8 GiB on four H200 of "
-            "one node (recorded run h200x4_nccl); several nodes were not measured",
-            settings=order.model_dump(),
-            params=params,
-            whole=True,
-        )
+    draft.job(
+        name if split == "none" else f"{name}.{split}",
+        kind="nccl",
+        tests=(*(f"nccl_{operation}" for operation in sweep.operations), "nccl_transport"),
+        nodes=group,
+        time_limit_s=60 + nccl.run_timeout_s * runs,
+        expected_s=2 + 10 * runs,
+        expected_from="10 s a run of nccl-tests: 178 s for 18 sweeps of 8 B to 8 GiB on four H200 of "
+        "one node (recorded run h200x4_nccl); several nodes were not measured",
+        settings=order.model_dump(),
+        params=params,
+        whole=True,
     )
 
 
@@ -255,10 +249,8 @@ def _cells(
             **network_facts(draft, sweep),
         }
         entry = draft.reference(test, "time" if size < sweep.time_below_bytes else "busbw", scope)
-        _add(draft, entry, test, group, {**params, "size_bytes": size})
-        draft.forbid(
-            CORRECT, test, stage=Stage.COLLECTIVE, nodes=[group], params={**params, "size_bytes": size}
-        )
+        draft.add(entry, test, nodes=[group], params={**params, "size_bytes": size})
+        draft.forbid(CORRECT, test, nodes=[group], params={**params, "size_bytes": size})
 
 
 # nccl-tests rounds these down to a multiple of 16 bytes a rank; what is smaller moves nothing.
@@ -273,10 +265,6 @@ def smallest_bytes(operation: str, ranks: int) -> int:
 
 # NCCL's user guide, NCCL_ALGO: NVLS serves all_reduce, all_gather and reduce_scatter.
 NVLS_OPERATIONS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
-
-
-def _add(draft: PlanDraft, entry: ReferenceEntry, test: str, group: tuple[str, ...], params: Params) -> None:
-    draft.add(entry, test, stage=Stage.COLLECTIVE, nodes=[group], params=params)
 
 
 NO_BMC = "no access to the servers' BMCs (acceptance.nccl.server_power.bmc: false)"
@@ -328,7 +316,6 @@ def _plan_power(draft: PlanDraft, nccl: Nccl, asked: ServerPower) -> None:
                 draft.add(
                     draft.reference(test, METRIC, facts),
                     test,
-                    stage=Stage.COLLECTIVE,
                     nodes=(nodes,),
                     params=params,
                     required=asked.bmc,

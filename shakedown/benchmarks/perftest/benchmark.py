@@ -133,13 +133,7 @@ def _plan_test(draft: PlanDraft, test: PerftestTest, *, several: bool) -> None:
                     blocks = [(rails, some or everyone, blocks[0][2])]
                 for of_rails, pairs, entry in blocks:
                     draft.add(
-                        entry,
-                        test.test,
-                        stage=Stage.FABRIC,
-                        nodes=pairs,
-                        rails=of_rails,
-                        directions=directions,
-                        params=params,
+                        entry, test.test, nodes=pairs, rails=of_rails, directions=directions, params=params
                     )
                     gate = entry.reference().gate
                     if again and entry.gates and gate > 0:
@@ -211,7 +205,6 @@ def _other_sizes(
                 draft.add(
                     entry,
                     test.test,
-                    stage=Stage.FABRIC,
                     nodes=pairs,
                     rails=rails,
                     directions=_directions(test),
@@ -295,19 +288,16 @@ def _job(
     part = len(ways) < len(test.rails_at_once)
     params: Params = {"size_bytes": test.size_bytes} if several and not test.sweep else {}
     params |= test.variant()
-    draft.jobs.append(
-        JobSpec(
-            name=f"{name}.one-rail" if part and ways == ("one",) else name,
-            kind="mesh",
-            stage=Stage.FABRIC,
-            tests=(test.test,),
-            nodes=nodes,
-            time_limit_s=limit,
-            expected_s=round(_START_S + rounds * slots * (test.expected_s(speed_gbps) + _SLOT_S)),
-            expected_from=_SOURCE,
-            settings=settings,
-            params={**params, "rails_at_once": ways[0]} if part else params,
-        )
+    draft.job(
+        f"{name}.one-rail" if part and ways == ("one",) else name,
+        kind="mesh",
+        tests=(test.test,),
+        nodes=nodes,
+        time_limit_s=limit,
+        expected_s=round(_START_S + rounds * slots * (test.expected_s(speed_gbps) + _SLOT_S)),
+        expected_from=_SOURCE,
+        settings=settings,
+        params={**params, "rails_at_once": ways[0]} if part else params,
     )
 
 
@@ -338,9 +328,7 @@ def _utilisation_not_run(draft: PlanDraft, test: str, scope: Mapping[str, int | 
     """Say of a published utilisation of the links that nothing reads it: the payload per NIC decides."""
     if entry := draft.reference_if_any(test, "link_utilisation", scope):
         why = "no reader of a switch port's utilisation over a test; the bandwidth of each NIC decides"
-        draft.add(
-            entry, test, stage=Stage.FABRIC, nodes=[draft.nodes], params=params, required=False, not_run=why
-        )
+        draft.add(entry, test, nodes=[draft.nodes], params=params, required=False, not_run=why)
 
 
 def _crossing(rails: tuple[str, ...]) -> tuple[str, ...]:

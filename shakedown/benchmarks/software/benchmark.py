@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import get_args
 
-from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Launch, Tool, module
+from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Tool, by_module
 from shakedown.benchmarks.software.output import JOB, MISSING, ODD, SoftwareSettings, software
 from shakedown.intent.acceptance import Section
 from shakedown.intent.software import ProgramName
 from shakedown.plan.draft import PlanDraft, none_allowed
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 
 _RUNS = none_allowed("software.runs", "the site's software block (group_vars/all/software.yml)")
@@ -22,32 +20,16 @@ def plan_software(draft: PlanDraft, _asked: bool) -> None:
     names = tuple(draft.site.software)
     if not names:
         return
-    nodes = [(node,) for node in draft.nodes]
     for name in names:
         for metric, reference in ((MISSING, _RUNS), (ODD, _ALIKE)):
-            draft.forbid(
-                reference,
-                "software",
-                metric=metric,
-                stage=Stage.CONFIG,
-                nodes=nodes,
-                params={"program": name},
-            )
-    draft.jobs.append(
-        JobSpec(
-            name=JOB,
-            kind="software",
-            stage=Stage.CONFIG,
-            tests=("software",),
-            nodes=draft.nodes,
-            time_limit_s=120 + 300 * len(names),
-            settings=SoftwareSettings(names=names, nodes=draft.nodes).model_dump(),
-        )
+            draft.forbid(reference, "software", metric=metric, nodes=draft.nodes, params={"program": name})
+    draft.job(
+        JOB,
+        kind="software",
+        tests=("software",),
+        time_limit_s=120 + 300 * len(names),
+        settings=SoftwareSettings(names=names, nodes=draft.nodes).model_dump(),
     )
-
-
-def _launch(_job: JobSpec, out: Path) -> Launch:
-    return Launch(words=module("shakedown.benchmarks.software.job", out))
 
 
 BENCHMARK = Benchmark(
@@ -61,7 +43,7 @@ BENCHMARK = Benchmark(
             catches="a module, package or image that one node lacks, a container runtime that is missing, a "
             "library that is not found, and another version on one node than on the rest",
             order=SoftwareSettings.model_validate,
-            launch=_launch,
+            launch=by_module("shakedown.benchmarks.software.job"),
             wait_s=0,  # a node that fails at once must not end the others' look
             each_node=True,
             uses=get_args(ProgramName),

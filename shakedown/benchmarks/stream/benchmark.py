@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from shakedown.benchmarks.base.contract import (
     Benchmark,
     JobKind,
-    Launch,
     NodeAlone,
     Parser,
     Tool,
     all_nodes,
-    module,
+    by_module,
 )
 from shakedown.benchmarks.stream.output import Stream, StreamSettings, stream
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
 
 
 def plan_stream(draft: PlanDraft, asked: Stream) -> None:
     """Every kernel that is judged, on every NUMA node of every node."""
-    nodes = [(node,) for node in draft.nodes]
     for kernel in asked.kernels:
         for numa in range(asked.numa_nodes):
             entry = draft.reference("stream", "bandwidth", {"operation": kernel, "nodes": 1})
             params: Params = {"kernel": kernel, "numa": numa}
-            draft.add(entry, "stream", stage=Stage.NODE, nodes=nodes, params=params)
-    draft.jobs.append(
-        JobSpec(
-            name="node.stream",
-            kind="stream",
-            stage=Stage.NODE,
-            tests=("stream",),
-            nodes=draft.nodes,
-            time_limit_s=180 + asked.numa_nodes * asked.timeout_s,
-            settings=asked.model_dump(),
-        )
+            draft.add(entry, "stream", nodes=draft.nodes, params=params)
+    draft.job(
+        "node.stream",
+        kind="stream",
+        tests=("stream",),
+        time_limit_s=180 + asked.numa_nodes * asked.timeout_s,
+        settings=asked.model_dump(),
     )
-
-
-def _launch(_job: JobSpec, out: Path) -> Launch:
-    return Launch(words=module("shakedown.benchmarks.stream.job", out))
 
 
 BENCHMARK = Benchmark(
@@ -58,7 +45,7 @@ BENCHMARK = Benchmark(
             catches="a memory module or channel that is missing, slow or disabled, a wrong interleaving or "
             "NPS setting, a NUMA node whose memory is somewhere else",
             order=StreamSettings.model_validate,
-            launch=_launch,
+            launch=by_module("shakedown.benchmarks.stream.job"),
             uses=("stream",),
             # A NUMA node without a value has its reason; the others are good.
             also_good=ExitStatus.INCOMPLETE.value,

@@ -70,14 +70,7 @@ def _plan_settings(draft: PlanDraft) -> None:
             blocks.setdefault((None, link.port), []).append(switch.name)
     for (on_rail, on_port), names in blocks.items():
         params: Params = {"port": on_port} if on_port else {}
-        draft.forbid(
-            ROLE,
-            SETTINGS,
-            stage=Stage.CONFIG,
-            nodes=[(name,) for name in names],
-            rails=(on_rail,),
-            params=params,
-        )
+        draft.forbid(ROLE, SETTINGS, nodes=names, rails=(on_rail,), params=params)
 
 
 def _plan_crosscheck(draft: PlanDraft, stage: ConfigStage) -> None:
@@ -98,15 +91,7 @@ def _plan_crosscheck(draft: PlanDraft, stage: ConfigStage) -> None:
                     if host in draft.site.nics:
                         blocks.setdefault((check, rail, why), []).append(host)
     for (check, rail, why), hosts in blocks.items():
-        draft.forbid(
-            FITS,
-            CROSSCHECK,
-            stage=Stage.CONFIG,
-            nodes=[(host,) for host in hosts],
-            rails=(rail,),
-            params={"what": check},
-            not_run=why,
-        )
+        draft.forbid(FITS, CROSSCHECK, nodes=hosts, rails=(rail,), params={"what": check}, not_run=why)
     _plan_links(draft, kinds)
 
 
@@ -127,14 +112,7 @@ def _plan_links(draft: PlanDraft, kinds: dict[str, tuple[str, ...]]) -> None:
                 for check in checks:
                     blocks.setdefault((check, link.port, why), []).append(switch.name)
     for (check, port, why), leaves in blocks.items():
-        draft.forbid(
-            FITS,
-            CROSSCHECK,
-            stage=Stage.CONFIG,
-            nodes=[(leaf,) for leaf in leaves],
-            params={"what": check, "port": port},
-            not_run=why,
-        )
+        draft.forbid(FITS, CROSSCHECK, nodes=leaves, params={"what": check, "port": port}, not_run=why)
 
 
 # `raw/switches.config/` holds what the roles read from each switch, `SWITCH.settings.json` and the counter

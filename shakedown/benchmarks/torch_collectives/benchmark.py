@@ -58,18 +58,12 @@ def _torch_job(draft: PlanDraft, torch: TorchCollectives, nodes: tuple[str, ...]
     def cell(test: str, metric: str, more: dict[str, int]) -> None:
         scope: dict[str, int | str] = {"nodes": len(nodes), "gpus": sum(ranks.values()), "dtype": "float"}
         entry = draft.reference(test, metric, {**scope, **more})
-        draft.add(entry, test, stage=Stage.COLLECTIVE, nodes=[nodes], params={**params, **more})
+        draft.add(entry, test, nodes=[nodes], params={**params, **more})
 
     for operation in torch.operations:
         for size in torch.sweep_sizes():
             cell(f"torch_{operation}", "busbw", {"size_bytes": size})
-            draft.forbid(
-                CORRECT,
-                f"torch_{operation}",
-                stage=Stage.COLLECTIVE,
-                nodes=[nodes],
-                params={**params, "size_bytes": size},
-            )
+            draft.forbid(CORRECT, f"torch_{operation}", nodes=[nodes], params={**params, "size_bytes": size})
     tests = [f"torch_{operation}" for operation in torch.operations]
     if torch.many:
         for messages in (1, torch.many):
@@ -85,21 +79,17 @@ def _torch_job(draft: PlanDraft, torch: TorchCollectives, nodes: tuple[str, ...]
         paths=all_tcp_paths(draft.site, nodes),
         params=params,
     )
-    draft.jobs.append(
-        JobSpec(
-            name=f"collective.torch.{torch.backend}{suffix}",
-            kind="torch_collectives",
-            stage=Stage.COLLECTIVE,
-            tests=tuple(tests),
-            nodes=nodes,
-            time_limit_s=60 + torch.timeout_s,
-            expected_s=15,
-            expected_from="15 s for PyTorch's collectives on four H200 of one node (recorded run "
-            "h200x4_nccl)",
-            settings=order.model_dump(),
-            params=params,
-            whole=True,
-        )
+    draft.job(
+        f"collective.torch.{torch.backend}{suffix}",
+        kind="torch_collectives",
+        tests=tuple(tests),
+        nodes=nodes,
+        time_limit_s=60 + torch.timeout_s,
+        expected_s=15,
+        expected_from="15 s for PyTorch's collectives on four H200 of one node (recorded run h200x4_nccl)",
+        settings=order.model_dump(),
+        params=params,
+        whole=True,
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Launch, Tool, module
+from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Tool, by_module
 from shakedown.benchmarks.config.benchmark import SECTION
 from shakedown.benchmarks.config.settings import ConfigStage
 from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
@@ -13,9 +11,8 @@ from shakedown.benchmarks.traffic_class.job import NAME, OPERATION
 from shakedown.benchmarks.traffic_class.output import moved, traffic_class
 from shakedown.benchmarks.traffic_class.settings import TrafficClassSettings, WantedClass
 from shakedown.plan.draft import PlanDraft
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
-from shakedown.records.plan import PlanItem, Reference, ReferenceKind
+from shakedown.records.plan import Reference, ReferenceKind
 
 # Of the data, one part in a hundred may be something else's on the same NIC. A switch that rewrites does so
 # to every packet of a port.
@@ -56,20 +53,9 @@ def plan_traffic_class(draft: PlanDraft, stage: ConfigStage) -> None:
         return
     asked, network = stage.traffic_class, draft.site.network()
     params: Params = {"size_bytes": asked.size_bytes, "rails_at_once": "all"}
-    draft.references[ARRIVES.id] = ARRIVES
-    draft.items.append(
-        PlanItem(
-            stage=Stage.CONFIG,
-            test=NAME,
-            metric="share",
-            unit=ARRIVES.unit,
-            better=ARRIVES.better,
-            nodes=pairs,
-            rails=draft.rails,
-            directions=("forward", "reverse"),
-            params=params,
-            reference=ARRIVES.id,
-        )
+    ways = ("forward", "reverse")
+    draft.forbid(
+        ARRIVES, NAME, metric="share", nodes=pairs, rails=draft.rails, directions=ways, params=params
     )
     site, roce = draft.site, network.roce
     wanted = WantedClass(
@@ -91,23 +77,15 @@ def plan_traffic_class(draft: PlanDraft, stage: ConfigStage) -> None:
         pairs=pairs,
     )
     rounds = ring_rounds(len(draft.nodes))
-    draft.jobs.append(
-        JobSpec(
-            name=f"{Stage.CONFIG.value}.{NAME}",
-            kind=NAME,
-            stage=Stage.CONFIG,
-            tests=(NAME,),
-            nodes=draft.nodes,
-            time_limit_s=120 + rounds * 2 * (asked.duration_s + _OVERHEAD_S),
-            expected_s=round(_START_S + rounds * 2 * (asked.duration_s + _SLOT_S)),
-            expected_from=_SOURCE,
-            settings={**settings, "wanted": wanted.model_dump(mode="json")},
-        )
+    draft.job(
+        f"{Stage.CONFIG.value}.{NAME}",
+        kind=NAME,
+        tests=(NAME,),
+        time_limit_s=120 + rounds * 2 * (asked.duration_s + _OVERHEAD_S),
+        expected_s=round(_START_S + rounds * 2 * (asked.duration_s + _SLOT_S)),
+        expected_from=_SOURCE,
+        settings={**settings, "wanted": wanted.model_dump(mode="json")},
     )
-
-
-def _launch(_job: JobSpec, out: Path) -> Launch:
-    return Launch(words=module("shakedown.benchmarks.traffic_class.job", out))
 
 
 BENCHMARK = Benchmark(
@@ -121,7 +99,7 @@ BENCHMARK = Benchmark(
             catches="a switch that classifies RoCE as wanted and rewrites its DSCP or clears its ECN "
             "on the way out, so that the next hop and the receiver treat it as other traffic",
             order=TrafficClassSettings.model_validate,
-            launch=_launch,
+            launch=by_module("shakedown.benchmarks.traffic_class.job"),
             uses=("perftest",),
             # Nodes finish their last pairs at different times.
             wait_s=0,
