@@ -24,7 +24,7 @@ from shakedown.intent.slurm_block import SlurmBlock, SlurmName
 from shakedown.onnode import discover_probe
 from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as, refusal
 from shakedown.records.untrusted import loads, read_plain
 from shakedown.slurm.client import Slurm, parse_show_nodes
 from shakedown.topology.host_map import Topology
@@ -124,10 +124,7 @@ def read_answers(file: Path) -> Answers:
     raw = read_plain(file, fix)
     if raw is None:
         raise BadInput("no such file", fix=fix, file=file)
-    try:
-        return Answers.model_validate_json(raw)
-    except ValidationError as error:
-        raise refusal(error, Answers, file=file, about="not recorded answers", fix=fix) from None
+    return read_as(Answers, raw, file=file, about="not recorded answers", fix=fix)
 
 
 def answers_of(documents: dict[str, object], **more: object) -> Answers:

@@ -13,12 +13,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from pydantic import ValidationError
-
 from shakedown.records import untrusted
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as
 
 # A plan names every pair: 151 MB for the 8,386,560 pairs of 4,096 simulated nodes, 2.5 GB to read it.
 LARGEST_DOCUMENT = 256 << 20
@@ -92,10 +90,7 @@ def read_record(path: Path, kind: type[R]) -> R:
     """Read a file that holds one record. Raises BadInput."""
     content = read_bytes(path)
     strict_json(content, path, None)
-    try:
-        record = kind.model_validate_json(content)
-    except ValidationError as error:
-        raise refusal(error, kind, file=path) from None
+    record = read_as(kind, content, file=path)
     if "schema_" not in record.model_fields_set:
         refuse_schema(path, None)
     return record

@@ -11,7 +11,7 @@ import difflib
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +20,8 @@ from shakedown.records.errors import BadInput
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound=BaseModel)
 
 # As much of a key, a value and of the whole sentence as a reader needs; all of them come from outside.
 _KEY, _VALUE, _SENTENCE = 64, 80, 500
@@ -49,6 +51,22 @@ def refusal(
     """
     what = explain(error, model)
     return BadInput(f"{about}: {what}" if about else what, fix=fix, file=file, line=line)
+
+
+def read_as(
+    model: type[M],
+    text: str | bytes,
+    *,
+    file: str | Path | None = None,
+    line: int | None = None,
+    fix: str = "correct or remove it",
+    about: str = "",
+) -> M:
+    """Return a JSON document as its model has it. Raises BadInput: the `refusal` with these words."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise refusal(error, model, file=file, line=line, fix=fix, about=about) from None
 
 
 def explain(error: ValidationError, model: object) -> str:

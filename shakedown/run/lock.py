@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as
 from shakedown.run.folder import to_json, write_aside
 
 PROC = Path("/proc")
@@ -174,10 +174,7 @@ class Holder(Record):
 
 def parse_holder(text: str) -> Holder:
     """Return a holder as its controller printed it. Raises BadInput."""
-    try:
-        return Holder.model_validate_json(text)
-    except ValidationError as error:
-        raise refusal(error, Holder) from None
+    return read_as(Holder, text)
 
 
 def playbook_state(holder: Holder) -> Literal["alive", "dead", "elsewhere"]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from shakedown.nics.counter_sets import traffic_of_bnxt_back
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as
 from shakedown.records.results import went_back
 
 # Eleven NICs with two thousand counters each have 1.5 MB; 60 MB of them took 35 s and 3 GB.
@@ -125,11 +125,8 @@ def read_counters(path: Path) -> NodeCounters:
     """
     if not os.path.lexists(path):
         return NodeCounters()
-    try:
-        found = _File.model_validate_json(read_evidence(path, _LARGEST))
-    except ValidationError as error:
-        again = "run the job again: its counters are damaged"
-        raise refusal(error, _File, file=path, about="not a counter file", fix=again) from None
+    again = "run the job again: its counters are damaged"
+    found = read_as(_File, read_evidence(path, _LARGEST), file=path, about="not a counter file", fix=again)
     # counters.NODE.WHEN.json: a node's name may have dots.
     named = path.name.removeprefix("counters.").removesuffix(".json").rpartition(".")
     for said, due in ((found.node, named[0]), (found.when, named[2])):

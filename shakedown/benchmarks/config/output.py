@@ -13,7 +13,7 @@ from shakedown.benchmarks.config.job import on_rail, peers
 from shakedown.benchmarks.config.settings import DUPLICATES, NEIGHBOURS, ReadBackSettings, TargetReport, judge
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as
 from shakedown.records.results import RunProblem
 from shakedown.run.nic_counters import JobFolder
 
@@ -138,12 +138,7 @@ def settings(output: Output[ReadBackSettings]) -> Iterator[Value]:
 
     What could not be asked for lack of rights has no number, and the reason.
     """
-    try:
-        report = TargetReport.model_validate_json(output.text)
-    except ValidationError as error:
-        raise refusal(
-            error, TargetReport, file=output.file, about="no read-back", fix="run it again"
-        ) from None
+    report = read_as(TargetReport, output.text, file=output.file, about="no read-back", fix="run it again")
     if elsewhere := _elsewhere(output, report):
         raise BadInput(
             elsewhere, fix="run it again: another's read-back proves nothing here", file=output.file

@@ -8,8 +8,6 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from shakedown.benchmarks.base.contract import Output, Read, Value
 from shakedown.benchmarks.gpu.output import Value as Cell
 from shakedown.benchmarks.gpu.output import parse_nvbandwidth, parse_query
@@ -27,7 +25,7 @@ from shakedown.benchmarks.gpu.state import (
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as
 from shakedown.records.results import OutputRecord, RunProblem
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.nic_counters import JobFolder
@@ -146,11 +144,8 @@ def _worked(folder: Path, name: str) -> tuple[float, float]:
     """Return from when to when nvbandwidth worked a node, in seconds since 1970; (0, 0): it did not run."""
     ran: list[tuple[float, float]] = []
     for number, line in complete_lines(read_evidence(folder / name)):
-        try:
-            record = OutputRecord.model_validate_json(line)
-        except ValidationError as error:
-            again = "run the job again: its journal is damaged"
-            raise refusal(error, OutputRecord, file=folder / name, line=number, fix=again) from None
+        again = "run the job again: its journal is damaged"
+        record = read_as(OutputRecord, line, file=folder / name, line=number, fix=again)
         if record.tool == "nvbandwidth" and record.problem is None:
             begin = datetime.fromisoformat(record.started).timestamp()
             ran.append((begin, begin + record.duration_s))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from shakedown.benchmarks.base.contract import without
 from shakedown.benchmarks.gpu.output import TopologyRow, parse_query, parse_topology
@@ -16,7 +17,7 @@ from shakedown.physics.host_links import MODELS, by_driver_name, by_name
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Name, Params, Record, shape
 from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as
 from shakedown.run.nic_counters import JobFolder
 from shakedown.run.ownership import CONTENTS
 
@@ -314,10 +315,7 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     Raises:
         BadInput: not such a file, or nvidia-smi's list of GPUs cannot be read.
     """
-    try:
-        look = _Look.model_validate_json(text)
-    except ValidationError as error:
-        raise refusal(error, _Look, file=file, about="not a look at GPUs", fix="run it again") from None
+    look = read_as(_Look, text, file=file, about="not a look at GPUs", fix="run it again")
     listed = look.commands.get("gpus")
     if listed is None or listed.exit_code != 0:
         raise BadInput(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from shakedown.benchmarks.base.contract import Moved, Output, Read, Value
 from shakedown.benchmarks.gpudirect.job import HOST, gpus_name, perftests_of
@@ -17,7 +17,7 @@ from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.records.base import Better, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as
 from shakedown.records.results import RunProblem
 
 Operation = Literal["write", "read", "send"]
@@ -239,11 +239,8 @@ def _fault(had: Used, path: str, gpu: _Gpu) -> str:
 def _gpu(output: Output[GpuDirectSettings], node: str, rail: str, memory: str) -> _Gpu:
     name = gpus_name(node)
     file = output.folder.path / name
-    try:
-        found = _Found.model_validate_json(output.folder.text(name))
-    except ValidationError as error:
-        about = "no note of GPUs near and far"
-        raise refusal(error, _Found, file=file, about=about, fix=_AGAIN) from None
+    about = "no note of GPUs near and far"
+    found = read_as(_Found, output.folder.text(name), file=file, about=about, fix=_AGAIN)
     gpus = [gpu for gpu in found.gpus if (gpu.rail, gpu.memory) == (rail, memory)]
     if found.node != node or len(gpus) != 1:
         raise BadInput(f"does not name exactly one {memory} GPU of {node}/{rail}", fix=_AGAIN, file=file)

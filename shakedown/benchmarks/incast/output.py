@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from shakedown.benchmarks.base.contract import Moved, Output, Read, Value
 from shakedown.benchmarks.incast.job import NAME, Round, rounds_of
@@ -15,7 +15,7 @@ from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.records.base import Better, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as
 from shakedown.records.results import RunProblem
 from shakedown.records.wording import natural_key
 
@@ -139,11 +139,8 @@ def _senders(output: Output[IncastSettings]) -> tuple[str, ...]:
 
 
 def _note(output: Output[IncastSettings]) -> _Note:
-    try:
-        note = _Note.model_validate_json(output.text)
-    except ValidationError as error:
-        about = f"no note of a receiver of {NAME}"
-        raise refusal(error, _Note, file=output.file, about=about, fix=_AGAIN) from None
+    about = f"no note of a receiver of {NAME}"
+    note = read_as(_Note, output.text, file=output.file, about=about, fix=_AGAIN)
     senders = set(_senders(output))
     if (note.receiver, note.rail) != (output.node, output.record.rail) or set(note.files) != senders:
         raise BadInput("is the note of another receiver, rail or senders", fix=_AGAIN, file=output.file)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from shakedown.benchmarks.base.contract import Moved, NoEvidence, Output, Value
 from shakedown.benchmarks.perftest.mesh.perftest import clock_unknown
@@ -20,7 +20,7 @@ from shakedown.benchmarks.traffic_class.job import OPERATION, evidence_name
 from shakedown.benchmarks.traffic_class.settings import TrafficClassSettings, WantedClass
 from shakedown.records.base import Better, CounterValue, Name, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.refusals import read_as
 
 # The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:
 # as for all of a NIC's counters (shakedown.collect.discounted).
@@ -227,10 +227,9 @@ def _evidence(output: Output[TrafficClassSettings], sink: str) -> Arrivals:
     if not output.folder.holds(name):
         raise NoEvidence(f"{sink} kept no count of what arrived: {name} is missing")
     file = output.folder.path / name
-    try:
-        evidence = Arrivals.model_validate_json(output.folder.text(name))
-    except ValidationError as error:
-        raise refusal(error, Arrivals, file=file, about="no count of arrivals", fix=_AGAIN) from None
+    evidence = read_as(
+        Arrivals, output.folder.text(name), file=file, about="no count of arrivals", fix=_AGAIN
+    )
     if evidence.node != sink:
         raise BadInput(f"was counted by {evidence.node}, the data went to {sink}", fix=_AGAIN, file=file)
     netdev = output.order.nodes[sink].rails[output.record.rail or ""].netdev
