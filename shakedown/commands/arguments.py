@@ -49,8 +49,7 @@ def assigned(
         option: that they were given with, for the error.
         empty: whether a value may be empty.
 
-    Raises:
-        BadInput: one is not of that form, or a name is given twice.
+    Raises BadInput: one is not of that form, or a name is given twice.
     """
     found: dict[str, str] = {}
     said = f"{option} " if option else ""

@@ -131,8 +131,7 @@ def made_now(
 ) -> tuple[Plan, Jobs]:
     """Return plan and jobs of a run that is planned now, named after its folder if it has one.
 
-    Raises:
-        BadInput: as `make_plan` does, or a folder that can name no run.
+    Raises BadInput: as `make_plan` does, or a folder that can name no run.
     """
     from shakedown.benchmarks.planning import make_plan
     from shakedown.references.of_site import catalogue_of_site
@@ -153,8 +152,7 @@ def made_now(
 def _with_job_time(site: Site, given: str | None, *, asked: bool) -> Site:
     """Return the site with the limit of its partition as Slurm has it; none where the limit is asked for.
 
-    Raises:
-        BadInput: no time as Slurm writes it.
+    Raises BadInput: no time as Slurm writes it.
     """
     from shakedown.intent.slurm_block import JobTime, seconds_of
 

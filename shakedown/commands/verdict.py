@@ -41,9 +41,8 @@ def verdict(
 def judged_from_raw(run: Path) -> tuple[Verdict, str]:
     """Return the verdict on a run whose results are what its raw files give, and a notice if it has none.
 
-    Raises:
-        BadInput: a file cannot be used, or the results differ from the raw files. An older verdict and its
-            report are set aside then: they would go on saying PASS.
+    Raises BadInput: a file cannot be used, or the results differ from the raw files. An older verdict and its
+    report are set aside then: they would go on saying PASS.
     """
     from shakedown.collect.run import hold_against_raw
     from shakedown.judge.judged import judge_folder

@@ -222,8 +222,7 @@ class Drainer:
     def begin_retest(self, node: str, partners: Sequence[str]) -> str:
         """Make a drained node of ours usable for us alone, with its partners; return the reservation's name.
 
-        Raises:
-            BadInput: it is not ours, there are not two partners, or a partner is out of service.
+        Raises BadInput: it is not ours, there are not two partners, or a partner is out of service.
         """
         with self._only_one():
             states = self.slurm.nodes()

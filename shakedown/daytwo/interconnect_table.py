@@ -49,8 +49,7 @@ def table(
         baseline: the path that is 1.00.
         noise_floor: differences below it are none.
 
-    Raises:
-        BadInput: the baseline was not measured.
+    Raises BadInput: the baseline was not measured.
     """
     if not rates.get(baseline):
         raise BadInput(
@@ -85,8 +84,7 @@ def _rate(by_gpus: Mapping[int, float], gpus: int) -> tuple[float, bool]:
 def rates_of(folder: Path) -> dict[int, float]:
     """Return the data rate in GB/s by number of GPUs of a run on one node.
 
-    Raises:
-        BadInput: the run has no measured data rate, or several nodes have one.
+    Raises BadInput: the run has no measured data rate, or several nodes have one.
     """
     by_node = _rates(folder)
     if len(by_node) > 1:
@@ -99,8 +97,7 @@ def rates_of(folder: Path) -> dict[int, float]:
 def rates_by_path(folder: Path) -> dict[str, dict[str, dict[int, float]]]:
     """Return GB/s by PCIe generation, path and number of GPUs of a run whose nodes are on several paths.
 
-    Raises:
-        BadInput: nothing was measured, or two nodes of one generation are on one path.
+    Raises BadInput: nothing was measured, or two nodes of one generation are on one path.
     """
     jobs = read_record(folder / JOBS, Jobs).jobs
     paths = {job.nodes[0]: str(job.settings["path"]) for job in jobs if job.kind == INFERENCE}

@@ -28,8 +28,7 @@ def mend(path: Path, runs: Path | None = None) -> Iterator[str]:
         path: a run's folder, a history's, or a drain log.
         runs: where the runs lie that a history has lost and that are to be taken in again.
 
-    Raises:
-        BadInput: it is none of these.
+    Raises BadInput: it is none of these.
     """
     if (path / "store.json").is_file():
         yield from _history(path, runs)

@@ -20,9 +20,7 @@ def failed_part(site: Site, judged: JudgedRun) -> WantedScope:
 
     Of a pair whose slow end was found, only that end is measured again; of another pair, both. A collective
     over many nodes names none: it is measured again over those that other cells name, or over all of its own.
-
-    Raises:
-        BadInput: everything passed, or a node of the run is not in the site.
+    Raises BadInput: everything passed, or a node of the run is not in the site.
     """
     blamed = _blamed(judged)
     ends = {
@@ -71,8 +69,7 @@ def changed_part(site: Site, snapshot: Snapshot, answers: Answers) -> tuple[Want
         snapshot: what the run was made on.
         answers: what the nodes answered now (`shakedown discover --record`).
 
-    Raises:
-        BadInput: no NIC is another one, or neither side knows any NIC's MAC address.
+    Raises BadInput: no NIC is another one, or neither side knows any NIC's MAC address.
     """
     then = {
         (one.host, one.attributes.get("netdev", one.name)): one.attributes.get("mac", "").lower()

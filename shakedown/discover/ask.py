@@ -169,8 +169,7 @@ def program() -> str:
 def answers_in(text: str) -> dict[str, object]:
     """Return the document of every host whose lines are all there, from the mixed output of many.
 
-    Raises:
-        BadInput: a host's lines do not belong together, or hold no document.
+    Raises BadInput: a host's lines do not belong together, or hold no document.
     """
     pieces: dict[str, dict[int, str]] = {}
     wanted: dict[str, int] = {}
@@ -212,8 +211,7 @@ def ask_ansible(inventory: str) -> Answers:
     Args:
         inventory: as `ansible-playbook -i` takes it: a folder, a file or `n1,n2,`.
 
-    Raises:
-        BadInput: Ansible is missing or cannot read the inventory, or no host answered.
+    Raises BadInput: Ansible is missing or cannot read the inventory, or no host answered.
     """
     command = Path(sys.executable).with_name("ansible-playbook")
     found = str(command) if command.exists() else shutil.which("ansible-playbook")
@@ -301,8 +299,7 @@ def ask_slurm(
         slurm: how to ask it.
         block: account, QOS and reservation of the job, and further options; its partition is not looked at.
 
-    Raises:
-        BadInput: no such partition, reservation or node, none of them can be used, or no node answered.
+    Raises BadInput: no such partition, reservation or node, none of them can be used, or no node answered.
     """
     slurm, block = slurm or Slurm(), block or SlurmBlock()
     if not _NAME.fullmatch(partition):

@@ -101,10 +101,8 @@ class FoundSite:
 def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
     """Return the site that the answers describe.
 
-    `table`: cabling that a person gave; what LLDP says otherwise is noted.
-
-    Raises:
-        BadInput: the cabling names a node that did not answer, or a NIC that the node has not.
+    `table`: cabling that a person gave; what LLDP says otherwise is noted. Raises BadInput: the cabling names
+    a node that did not answer, or a NIC that the node has not.
     """
     nodes, notes = answers.nodes, [f"{name} did not answer: {why}" for name, why in answers.silent.items()]
     judged = judge_nics(nodes)

@@ -246,8 +246,7 @@ def _site(site: FoundSite) -> Iterator[str]:
 def write_folder(folder: Path, files: Iterable[SiteFile]) -> None:
     """Write the files into a new folder.
 
-    Raises:
-        BadInput: something is there already, or the folder above it is missing.
+    Raises BadInput: something is there already, or the folder above it is missing.
     """
     if not folder.parent.is_dir():
         raise BadInput(

@@ -148,8 +148,7 @@ Cabling = dict[tuple[str, str], NicCable]  # by node and netdev
 def read_table(file: Path) -> Cabling:
     """Return the cabling in a CSV file with the columns node, netdev, leaf, leaf_port.
 
-    Raises:
-        BadInput: naming the line of a column that is missing, a name that is none, a NIC or port twice.
+    Raises BadInput: naming the line of a column that is missing, a name that is none, a NIC or port twice.
     """
     fix = f"begin with the line {','.join(COLUMNS)}"
     raw = read_plain(file, "give a CSV file")

@@ -32,8 +32,7 @@ _NO_INVENTORY = "^profiles$"
 def read_site(inventory: Path, acceptance: type[AcceptanceBase]) -> Site:
     """Return the site that an inventory describes; `acceptance` is the model of what it may ask for.
 
-    Raises:
-        BadInput: the inventory is missing, broken, or its hosts contradict its intent.
+    Raises BadInput: the inventory is missing, broken, or its hosts contradict its intent.
     """
     if not inventory.exists():
         raise BadInput("no such inventory", fix="name a folder under inventories/", file=inventory)
@@ -44,8 +43,7 @@ def read_site(inventory: Path, acceptance: type[AcceptanceBase]) -> Site:
 def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -> Site:
     """Return the site in a document like that of `ansible-inventory --list`, its values templated.
 
-    Raises:
-        BadInput: naming the host and key at fault.
+    Raises BadInput: naming the host and key at fault.
     """
     hostvars: dict[str, dict[str, Any]] = document.get("_meta", {}).get("hostvars", {})
     compute = _group(document, "compute")
@@ -245,8 +243,7 @@ def _acceptance(
 ) -> tuple[AcceptanceBase, dict[str, AcceptanceBase]]:
     """Return what the site measures, and what each node is measured for where nodes differ.
 
-    Raises:
-        BadInput: an option that is none, or nodes differ in what holds for all of them.
+    Raises BadInput: an option that is none, or nodes differ in what holds for all of them.
     """
     first = next(iter(hosts))
     asked = hosts[first].get("acceptance", {})

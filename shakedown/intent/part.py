@@ -50,8 +50,7 @@ def part_of(site: Site, nodes: Collection[str], rails: Collection[str], ports_of
 def named_nodes(site: Site, expressions: Sequence[str]) -> tuple[str, ...]:
     """Return the nodes that Slurm's way of writing them names: `gpu[001-003,007],login1`.
 
-    Raises:
-        BadInput: an expression that cannot be read, or a node that the site does not have.
+    Raises BadInput: an expression that cannot be read, or a node that the site does not have.
     """
     names = list(dict.fromkeys(name for text in expressions for name in _expanded(text)))
     return _known(names, sorted(site.nics, key=natural_key), "--nodes", "node")

@@ -87,8 +87,7 @@ def _keys(node: yaml.Node, at: At, seen: set[int]) -> Iterator[tuple[At, int]]:
 def parse_strict(path: Path) -> tuple[Any, Lines]:
     """Return a file's plain data and the line of each value.
 
-    Raises:
-        BadInput: it is not YAML of mappings, lists and plain values, or uses anchors, tags or a key twice.
+    Raises BadInput: it is not YAML of mappings, lists and plain values, or uses anchors, tags or a key twice.
     """
     data = path.read_bytes()
     if len(data) > MAX_BYTES:
@@ -210,8 +209,7 @@ _LARGEST = 4 << 20  # bytes; what is larger is Ansible's own matter
 def refuse_no_yaml(inventory: Path) -> None:
     """Refuse the first of an inventory's files that is no YAML; nothing if there is none.
 
-    Raises:
-        BadInput: naming file and line.
+    Raises BadInput: naming file and line.
     """
     own = sorted(inventory.glob("*.y*ml")) if inventory.is_dir() else [inventory]
     for file in (*own, *group_and_host_files(inventory)):
@@ -239,8 +237,7 @@ _DATE = re.compile(r"(?<![\w\"'-])(\d{4})-(\d\d?)-(\d\d?)(?![\w\"'-])")
 def refuse_impossible_date(inventory: Path) -> None:
     """Refuse the first day of an inventory's files that there is not; nothing if there is none.
 
-    Raises:
-        BadInput: naming file and line.
+    Raises BadInput: naming file and line.
     """
     for file in group_and_host_files(inventory):
         try:

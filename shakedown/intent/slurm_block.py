@@ -33,8 +33,7 @@ class JobTime(Record):
 def stated(given: object) -> JobTime | None:
     """Return the limit that an inventory states by `slurm.max_job_time`; None where it states none.
 
-    Raises:
-        BadInput: no time as Slurm writes it.
+    Raises BadInput: no time as Slurm writes it.
     """
     if given is None or given == "":
         return None
@@ -45,8 +44,7 @@ def stated(given: object) -> JobTime | None:
 def seconds_of(text: object) -> int | None:
     """Return a time of Slurm's in seconds; None for one without a limit.
 
-    Raises:
-        BadInput: no time as Slurm writes it. YAML reads 4:00:00 without quotes as a number: refused too.
+    Raises BadInput: no time as Slurm writes it. YAML reads 4:00:00 without quotes as a number: refused too.
     """
     if not isinstance(text, str):
         raise BadInput(f"{text!r:.40} is no time in quotes", fix='write "04:00:00", or "UNLIMITED"')
@@ -137,8 +135,7 @@ _OWN_KEYS = {name.removeprefix("--"): name for name in _KEYS}
 def option(text: str, *, keys_too: bool = False) -> str:
     """Return an option of sbatch as it may stand in a job. `keys_too`: also those that keys of `slurm` set.
 
-    Raises:
-        ValueError: an option that is not in the list, or a value that it cannot have.
+    Raises ValueError: an option that is not in the list, or a value that it cannot have.
     """
     name, equals, value = text.partition("=")
     known: Mapping[str, str | None] = {**_FURTHER, **(_KEYS if keys_too else {})}

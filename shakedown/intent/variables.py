@@ -50,8 +50,7 @@ def check_names(inventory: Path, house: Path = _HOUSE) -> None:
         inventory: the inventory's folder or file.
         house: the folder that holds `roles` and `playbooks`; where they are absent, less is known.
 
-    Raises:
-        BadInput: naming file, line and the nearest name.
+    Raises BadInput: naming file, line and the nearest name.
     """
     used = set(_used(inventory))
     _refuse_moved(inventory)

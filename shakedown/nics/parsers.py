@@ -46,9 +46,8 @@ def parse_ethtool(
         required: counters that must be there. On mlx5 the per-priority pause counters exist only while PFC
             is on for the priority: their absence is a finding, not zero.
 
-    Raises:
-        BadInput: no statistics, a value that is not a whole number, a last line that was cut off, a counter
-            missing that the driver always reports.
+    Raises BadInput: no statistics, a value that is not a whole number, a last line that was cut off, a
+    counter missing that the driver always reports.
     """
     source = TextSource(text, file)
     lines = [line for line in source.lines if line.text.strip()]
@@ -119,9 +118,8 @@ class RdmaResult(Record):
 def parse_rdma(text: str, *, file: str | Path | None = None) -> RdmaResult:
     """Parse `rdma -j statistic show`, with or without a link named.
 
-    Raises:
-        BadInput: not that JSON, a counter that is not a whole number, no port, a port twice, or a
-            counter missing that the driver always reports.
+    Raises BadInput: not that JSON, a counter that is not a whole number, no port, a port twice, or a counter
+    missing that the driver always reports.
     """
     source = TextSource(text, file)
     document = source.json(by="rdma -j statistic show")

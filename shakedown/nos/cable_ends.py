@@ -71,8 +71,7 @@ def switch_ends(
         heard: the LLDP neighbours of its ports; None if it was not asked.
         links: rate and FEC of its ports, where its settings do not tell them.
 
-    Raises:
-        BadInput: the read-back is not what that system's read-back looks like.
+    Raises BadInput: the read-back is not what that system's read-back looks like.
     """
     describe = known(settings.nos).end
     ends = {}
@@ -92,8 +91,7 @@ def switch_ends(
 def neighbours_of(reading: SwitchReading) -> Neighbours | None:
     """Return the LLDP neighbours in a counter reading; None if the switch was not asked.
 
-    Raises:
-        BadInput: what it printed is not understood.
+    Raises BadInput: what it printed is not understood.
     """
     read = known(reading.nos).neighbours
     output = reading.outputs.get("neighbours")
@@ -106,8 +104,7 @@ def neighbours_of(reading: SwitchReading) -> Neighbours | None:
 def links_of(reading: SwitchReading) -> dict[str, Tree]:
     """Return rate (`speed_gbps`) and FEC (`fec`) of each cabled port, as far as a counter reading has them.
 
-    Raises:
-        BadInput: an output is not JSON where it should be.
+    Raises BadInput: an output is not JSON where it should be.
     """
     outputs = {label: output.stdout for label, output in reading.outputs.items()}
     return known(reading.nos).links(outputs, [cable.port for cable in reading.cabling])

@@ -146,8 +146,7 @@ def links(outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
 def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
     """Return LLDP neighbours from `show lldp neighbors detail | json` (as Arista's ANTA reads it).
 
-    Raises:
-        BadInput: not that command's JSON.
+    Raises BadInput: not that command's JSON.
     """
     source = TextSource(text, file)
     document = source.json()

@@ -41,10 +41,8 @@ def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) ->
     """Return the counters of every port.
 
     What a packet should be is in handles and preferences. RoCE that the port puts into another class than the
-    intent's is misclassified there, whatever its DSCP.
-
-    Raises:
-        BadInput: anything that is not these commands' JSON.
+    intent's is misclassified there, whatever its DSCP. Raises BadInput: anything that is not these commands'
+    JSON.
     """
     ports = links(outputs, file)
     qdiscs = _objects(outputs, "qdiscs", file)

@@ -16,10 +16,7 @@ _MAC = re.compile(r"(?i)([0-9a-f]{4}\.){2}[0-9a-f]{4}|([0-9a-f]{2}[:-]){5}[0-9a-
 def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
     """Return, for every local port, the (system, port) at the other end.
 
-    More than one means that something between the two repeats LLDP frames.
-
-    Raises:
-        BadInput: not lldpd's JSON.
+    More than one means that something between the two repeats LLDP frames. Raises BadInput: not lldpd's JSON.
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for local, name, remotes in _heard(text, file):
@@ -30,8 +27,7 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
 def by_every_name(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
     """Return the same, with one entry for each name that the other end gives its port.
 
-    Raises:
-        BadInput: not lldpd's JSON.
+    Raises BadInput: not lldpd's JSON.
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for local, name, remotes in _heard(text, file):
@@ -113,8 +109,7 @@ def dell_neighbours(
         system: `OS9` or `OS10`, for messages.
         file: where it is kept.
 
-    Raises:
-        BadInput: an error message, a block that is cut short, or fewer blocks than the headings count.
+    Raises BadInput: an error message, a block that is cut short, or fewer blocks than the headings count.
     """
     refuse_error_text(text, "neighbours", file)
     blocks = re.split(r"(?m)^[ \t]*(?=Remote Chassis ID Subtype:)", text)

@@ -141,9 +141,8 @@ def _long(port: str) -> str:
 def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
     """Return LLDP neighbours from `show lldp neighbors detail`, one block a neighbour.
 
-    Raises:
-        BadInput: a block without a local port, or fewer blocks than the last line counts. An output that was
-            cut short has no such line; its last name may be half a name.
+    Raises BadInput: a block without a local port, or fewer blocks than the last line counts. An output that
+    was cut short has no such line; its last name may be half a name.
     """
     found: dict[str, list[tuple[str, str]]] = {}
     blocks = re.split(r"(?m)^[ \t]*(?=Chassis id:)", text)[1:]

@@ -171,10 +171,8 @@ def readings(
     """Return one line for every counter of every cabled port, in the order of the cabling.
 
     A counter that the system reports but one reading lacks has None there: it was not read, so it cannot
-    pass. `raw` is the path of the later file, relative to the run.
-
-    Raises:
-        BadInput: the two are not before and after of the same switch and cabling, or a raw output is bad.
+    pass. `raw` is the path of the later file, relative to the run. Raises BadInput: the two are not before
+    and after of the same switch and cabling, or a raw output is bad.
     """
     if (before.when, after.when) != ("before", "after") or after.taken < before.taken:
         raise BadInput(f"{before.switch}: the readings are not one before and one after it", file=raw)

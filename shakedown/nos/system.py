@@ -144,8 +144,7 @@ def refuse_error_text(text: str, label: str, file: str | Path | None = None) -> 
 def count(value: object, what: str, file: str | Path | None = None) -> int:
     """Return a counter's value: a whole number of 64 bits, or its digits with or without commas.
 
-    Raises:
-        BadInput: anything else. It is never read as 0.
+    Raises BadInput: anything else. It is never read as 0.
     """
     if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
         value = int(value.replace(",", ""))

@@ -225,8 +225,7 @@ def _by_ethtool(netdev: str, family: int, flaws: list[str], unread: dict[str, st
 def devlink_health() -> dict[str, dict[str, int]]:
     """Return how many errors each health reporter counted, by PCI address; nothing where devlink is not.
 
-    Raises:
-        UnreadError: this kernel has devlink and the tool could not ask it.
+    Raises UnreadError: this kernel has devlink and the tool could not ask it.
     """
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     words = "devlink health show"

@@ -49,9 +49,7 @@ def statistics(netdev: str, ioctl: Ioctl = fcntl.ioctl) -> dict[str, int]:
     """Return the counters of a network device by the driver's own names, without those of single rings.
 
     A name that stands there twice (vmxnet3 repeats its own for each queue) tells nothing and is left out.
-
-    Raises:
-        OSError: the device has none, or their number changed while they were read (NoStatisticsError).
+    Raises OSError: the device has none, or their number changed while they were read (NoStatisticsError).
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
 
@@ -106,8 +104,7 @@ _TIMEOUT_S = 2.0
 def fec(netdev: str, family: int) -> dict[str, int]:
     """Return what a device's FEC corrected and could not, since the driver was loaded; `family`: see below.
 
-    Raises:
-        OSError: the device or its driver tells none of it.
+    Raises OSError: the device or its driver tells none of it.
     """
     header = attribute(_DEV_NAME, netdev.encode()[:15] + b"\0")
     header += attribute(_FLAGS, struct.pack("=I", _WITH_STATS))
@@ -135,8 +132,7 @@ def ethtool_family() -> int:
 def netlink_family(name: str) -> int:
     """Return the number of a family of generic netlink.
 
-    Raises:
-        OSError: there is none (`nothing_there`), or no answer.
+    Raises OSError: there is none (`nothing_there`), or no answer.
     """
     reply = _ask(_CONTROL_FAMILY, _GET_FAMILY, attribute(_FAMILY_NAME, name.encode() + b"\0"))
     for kind, content in attributes(reply):

@@ -27,8 +27,7 @@ class Collective(StrEnum):
 def busbw_factor(collective: Collective, ranks: int) -> float:
     """Return busbw / algbw: 2(n-1)/n for all_reduce, (n-1)/n for gather, scatter and alltoall, else 1.
 
-    Raises:
-        BadInput: fewer than two ranks.
+    Raises BadInput: fewer than two ranks.
     """
     if ranks < 2:
         raise BadInput(f"a collective of {ranks} rank(s) moves nothing", fix="use 2 ranks or more")
@@ -45,10 +44,8 @@ def busbw_factor(collective: Collective, ranks: int) -> float:
 def busbw_gb_per_s(collective: Collective, *, ranks: int, size_bytes: int, time_us: float) -> float:
     """Return the bus bandwidth of a measured time, in GB/s: size / time x factor, as nccl-tests computes it.
 
-    `size_bytes` is nccl-tests' size column. 1 B/us is 1 MB/s, hence the 1e3.
-
-    Raises:
-        BadInput: fewer than two ranks, or a time that is not positive.
+    `size_bytes` is nccl-tests' size column. 1 B/us is 1 MB/s, hence the 1e3. Raises BadInput: fewer than two
+    ranks, or a time that is not positive.
     """
     if not time_us > 0:
         raise BadInput(f"a time of {time_us:g} us was not measured", fix="give the time in microseconds")
@@ -72,8 +69,7 @@ def least_crossing_bytes(
         root: whether the root is among them, of an operation that has one; None: that is not known, and then
             nothing is certain.
 
-    Raises:
-        BadInput: a number of ranks that a node cannot have.
+    Raises BadInput: a number of ranks that a node cannot have.
     """
     if not 0 < of_node <= ranks:
         raise BadInput(f"{of_node} of {ranks} ranks on one node", fix="count the ranks of each node")
@@ -99,10 +95,8 @@ def flat_ring_busbw_gb_per_s(nic_gb_per_s: Sequence[float]) -> float:
 
     Every NIC carries its own ring channels with an equal share of the data, and in a ring every link carries
     busbw: g NICs give g x the slowest NIC. 8 x 400G at MTU 4096: 392.1 GB/s; with one of them at half rate
-    196.1. More than this is legal only when the algorithm is not Ring.
-
-    Raises:
-        BadInput: no NIC, or one without a rate.
+    196.1. More than this is legal only when the algorithm is not Ring. Raises BadInput: no NIC, or one
+    without a rate.
     """
     if not nic_gb_per_s or not min(nic_gb_per_s) > 0:
         raise BadInput("a ring needs at least one NIC, each with a rate above 0", fix="list every NIC's GB/s")
@@ -114,10 +108,7 @@ def hierarchical_busbw_gb_per_s(node_gb_per_s: float, *, ranks: int, ranks_per_n
 
     k = n/g nodes move 2(k-1)/k x S through the node's NICs together, so busbw <= B_node x (n-1)/(n-g), more
     than a flat ring's by up to 2 x at two nodes. Applies to Tree, CollNet-like and NVLS-Tree schedules as an
-    upper bound.
-
-    Raises:
-        BadInput: a single node, or ranks that do not fill whole nodes.
+    upper bound. Raises BadInput: a single node, or ranks that do not fill whole nodes.
     """
     _check_nodes(ranks, ranks_per_node)
     return node_gb_per_s * (ranks - 1) / (ranks - ranks_per_node)
@@ -126,10 +117,8 @@ def hierarchical_busbw_gb_per_s(node_gb_per_s: float, *, ranks: int, ranks_per_n
 def alltoall_busbw_gb_per_s(rank_gb_per_s: float, *, ranks: int, ranks_per_node: int) -> float:
     """Return the alltoall busbw ceiling per rank, given the NIC payload rate that one rank can use.
 
-    Of n blocks, n - g leave the node through the NIC, so busbw <= B_nic x (n-1)/(n-g).
-
-    Raises:
-        BadInput: a single node, or ranks that do not fill whole nodes.
+    Of n blocks, n - g leave the node through the NIC, so busbw <= B_nic x (n-1)/(n-g). Raises BadInput: a
+    single node, or ranks that do not fill whole nodes.
     """
     _check_nodes(ranks, ranks_per_node)
     return rank_gb_per_s * (ranks - 1) / (ranks - ranks_per_node)
@@ -140,10 +129,7 @@ def nvls_all_reduce_busbw_gb_per_s(nvlink_gb_per_s: float, *, ranks: int) -> flo
 
     Model: the switch reduces, so a GPU hands out its S once for the others' sums and multicasts its own sum
     of S/n: (n+1)/n x S in all. busbw still counts 2(n-1)/n and so may reach B x 2(n-1)/(n+1). Measured nodes
-    reach 0.60 to 0.69 of it (8 x H100: 480 of 700 GB/s).
-
-    Raises:
-        BadInput: fewer than two ranks.
+    reach 0.60 to 0.69 of it (8 x H100: 480 of 700 GB/s). Raises BadInput: fewer than two ranks.
     """
     busbw_factor(Collective.ALL_REDUCE, ranks)
     return nvlink_gb_per_s * 2 * (ranks - 1) / (ranks + 1)

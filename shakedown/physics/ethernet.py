@@ -41,8 +41,7 @@ class RoceOperation(StrEnum):
 def rdma_mtu_bytes(ethernet_mtu_bytes: int) -> int:
     """Return the RDMA MTU that Linux derives from a netdev's MTU: 9000 -> 4096, 1500 -> 1024.
 
-    Raises:
-        BadInput: the netdev's MTU is too small for any RDMA MTU.
+    Raises BadInput: the netdev's MTU is too small for any RDMA MTU.
     """
     room = ethernet_mtu_bytes - KERNEL_RESERVE_BYTES
     fitting = [mtu for mtu in RDMA_MTUS_BYTES if mtu <= room]
@@ -56,8 +55,7 @@ def rdma_mtu_bytes(ethernet_mtu_bytes: int) -> int:
 def packet_overhead_bytes(*, ip_version: int = 4, vlan: bool = False) -> int:
     """Return the wire bytes of a RoCE v2 packet beside its payload: 82 (IPv4), 102 (IPv6), +4 VLAN.
 
-    Raises:
-        BadInput: an IP version other than 4 and 6.
+    Raises BadInput: an IP version other than 4 and 6.
     """
     if ip_version not in IP_HEADER_BYTES:
         raise BadInput(f"IP version {ip_version} does not exist", fix="use 4 or 6")
@@ -85,10 +83,8 @@ def message_wire_bytes(
     """Return the bytes of link time that one message takes in the direction of its data.
 
     Acknowledgements and READ requests flow the other way and are not counted: the result is a lower bound,
-    hence the ceiling made from it an upper one.
-
-    Raises:
-        BadInput: no such MTU or IP version, or a message shorter than one byte.
+    hence the ceiling made from it an upper one. Raises BadInput: no such MTU or IP version, or a message
+    shorter than one byte.
     """
     _check_mtu(rdma_mtu_bytes)
     if message_bytes < 1:
@@ -119,8 +115,7 @@ def payload_efficiency(
 ) -> float:
     """Return payload over wire bytes, 0 to 1: MTU / (MTU + 82) for endless messages (`message_bytes=None`).
 
-    Raises:
-        BadInput: as `message_wire_bytes`.
+    Raises BadInput: as `message_wire_bytes`.
     """
     if message_bytes is None:
         _check_mtu(rdma_mtu_bytes)
@@ -142,10 +137,8 @@ def payload_ceiling_gbps(
     """Return the largest payload rate of one link and direction, in Gb/s (10^9 bit/s).
 
     Formula: link speed x payload bytes / wire bytes. `speed_gbps` is the MAC rate that the link is sold by;
-    forward error correction and line coding are below it. 400 Gb/s at MTU 4096 over IPv4: 392.15 Gb/s.
-
-    Raises:
-        BadInput: a speed that is not positive, or as `message_wire_bytes`.
+    forward error correction and line coding are below it. 400 Gb/s at MTU 4096 over IPv4: 392.15 Gb/s. Raises
+    BadInput: a speed that is not positive, or as `message_wire_bytes`.
     """
     if not 0 < speed_gbps < inf:
         raise BadInput(f"a link of {speed_gbps:g} Gb/s carries nothing", fix="give the link speed in Gb/s")
@@ -178,10 +171,8 @@ def tcp_payload_ceiling_gbps(speed_gbps: float, *, mtu_bytes: int, ip_version: i
     """Return the largest payload rate of one link and direction, in Gb/s (10^9 bit/s).
 
     Formula: link speed x (MTU - IP - TCP - timestamps) / (MTU + Ethernet framing). 10 Gb/s at MTU 1500 over
-    IPv4: 9.41 Gb/s; at 9000: 9.90 Gb/s. `mtu_bytes` is the interface's, an IP packet.
-
-    Raises:
-        BadInput: a speed that is not positive, an MTU too small for a segment, or no such IP version.
+    IPv4: 9.41 Gb/s; at 9000: 9.90 Gb/s. `mtu_bytes` is the interface's, an IP packet. Raises BadInput: a
+    speed that is not positive, an MTU too small for a segment, or no such IP version.
     """
     if not 0 < speed_gbps < inf:
         raise BadInput(f"a link of {speed_gbps:g} Gb/s carries nothing", fix="give the link speed in Gb/s")

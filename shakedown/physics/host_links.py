@@ -35,10 +35,7 @@ _HEADER_BYTES = {Transfer.H2D: 12, Transfer.D2H: 16}
 def raw_gb_per_s(generation: int, width: int) -> float:
     """Return the link's rate per direction after line coding, in GB/s (10^9 B/s): Gen5 x16 63.02.
 
-    Formula: GT/s x lanes x encoding / 8.
-
-    Raises:
-        BadInput: no such generation or width.
+    Formula: GT/s x lanes x encoding / 8. Raises BadInput: no such generation or width.
     """
     if generation not in TRANSFER_RATE_GT_PER_S:
         raise BadInput(f"PCIe generation {generation} is not known", fix="use 1 to 6")
@@ -54,9 +51,7 @@ def payload_ceiling_gb_per_s(
 
     Formula: raw x MPS / (MPS + header + framing). Flow-control and acknowledge packets are left out, so this
     is an upper bound. A root complex may answer reads in completions smaller than MPS, and then reaches less.
-
-    Raises:
-        BadInput: no such generation, width or maximum payload size.
+    Raises BadInput: no such generation, width or maximum payload size.
     """
     if max_payload_bytes not in MAX_PAYLOADS_BYTES:
         raise BadInput(

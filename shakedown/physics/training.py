@@ -72,10 +72,7 @@ def flop_per_token(shape: TransformerShape, *, sequence_tokens: int, lora: bool)
     Forward 2N, backward 2N for the inputs and, in full training only, 2N for the weights: frozen ones need no
     gradient. Causal attention adds 2Lsd forward and 4Lsd backward. The adapters' own part (< 0.3 %) is left
     out, and so is recomputation: MFU counts what the model needs, not what the program repeats. Counting 6N
-    for LoRA overstates MFU by 1.45 (70B at 8192 tokens).
-
-    Raises:
-        BadInput: a sequence shorter than one token.
+    for LoRA overstates MFU by 1.45 (70B at 8192 tokens). Raises BadInput: a sequence shorter than one token.
     """
     if sequence_tokens < 1:
         raise BadInput(
@@ -88,8 +85,7 @@ def flop_per_token(shape: TransformerShape, *, sequence_tokens: int, lora: bool)
 def mfu(tokens_per_s: float, *, flop_per_token: float, gpus: int, peak_tflop_per_s: float) -> float:
     """Return model FLOP utilisation: tokens/s x FLOP/token / (GPUs x peak). Above 1 is impossible.
 
-    Raises:
-        BadInput: no GPU or no peak.
+    Raises BadInput: no GPU or no peak.
     """
     if gpus < 1 or not peak_tflop_per_s > 0:
         raise BadInput(
@@ -141,8 +137,7 @@ def lora_step_traffic(
       freed between); the adapters' gradients are reduce-scattered once a step.
     - hsdp: as fsdp within the node; between nodes an all-reduce of each rank's shard of the gradients.
 
-    Raises:
-        BadInput: no rank.
+    Raises BadInput: no rank.
     """
     ranks = nodes * gpus_per_node
     adapters = shape.lora_parameters_qkvo(lora_rank) * 4
@@ -170,8 +165,7 @@ def lora_step_traffic(
 def transfer_time_s(payload_bytes: float, gb_per_s: float) -> float:
     """Return the time to move a payload at a rate in GB/s (10^9 B/s).
 
-    Raises:
-        BadInput: a rate that is not positive.
+    Raises BadInput: a rate that is not positive.
     """
     if not gb_per_s > 0:
         raise BadInput(f"{gb_per_s:g} GB/s moves nothing", fix="give the rate in GB/s")
@@ -188,8 +182,7 @@ def step_compute_time_s(
 ) -> float:
     """Return the computing time of one step over all GPUs: 2 x (3 or 4) x P x tokens / (GPUs x MFU x peak).
 
-    Raises:
-        BadInput: no GPU, no peak, or a utilisation outside 0 to 1.
+    Raises BadInput: no GPU, no peak, or a utilisation outside 0 to 1.
     """
     if gpus < 1 or not peak_tflop_per_s > 0 or not 0 < mfu <= 1:
         raise BadInput(
@@ -248,8 +241,7 @@ def sharded_step_time_s(
         layer_backward_s: computing of a layer backward.
         head_s: computing of head and loss, forward and backward, and the optimiser.
 
-    Raises:
-        BadInput: no layer, or a time that is negative.
+    Raises BadInput: no layer, or a time that is negative.
     """
     times = (gather_s, root_gather_s, reduce_s, layer_forward_s, layer_backward_s, head_s)
     if layers < 1 or not all(0 <= time < inf for time in times):
@@ -303,8 +295,7 @@ DATA_SETS = {
 def input_gb_per_s(data: DataSet, *, epochs: float, minutes: float) -> float:
     """Return the mean rate at which a training reads, in GB/s: epochs x samples x bytes / time.
 
-    Raises:
-        BadInput: no epoch or no time.
+    Raises BadInput: no epoch or no time.
     """
     return _positive(epochs, "epochs") * data.epoch_gb / (_positive(minutes, "minutes") * _MINUTE_S)
 
@@ -312,26 +303,20 @@ def input_gb_per_s(data: DataSet, *, epochs: float, minutes: float) -> float:
 def training_minutes(data: DataSet, *, epochs: float, gb_per_s: float) -> float:
     """Return how long a training takes at least at a rate of its input, in minutes.
 
-    Raises:
-        BadInput: no epoch or no rate.
+    Raises BadInput: no epoch or no rate.
     """
     return _positive(epochs, "epochs") * data.epoch_gb / _positive(gb_per_s, "GB/s") / _MINUTE_S
 
 
 def epochs_of(data: DataSet, *, minutes: float, gb_per_s: float) -> float:
-    """Return the epochs that fit into a time at a rate of input.
-
-    Raises:
-        BadInput: no time or no rate.
-    """
+    """Return the epochs that fit into a time at a rate of input. Raises BadInput: no time or no rate."""
     return _positive(minutes, "minutes") * _MINUTE_S * _positive(gb_per_s, "GB/s") / data.epoch_gb
 
 
 def share_percent(gb_per_s: float, link_gb_per_s: float) -> float:
     """Return a rate as a share of what a link or a path carries, in %.
 
-    Raises:
-        BadInput: a link that carries nothing.
+    Raises BadInput: a link that carries nothing.
     """
     return 100 * gb_per_s / _positive(link_gb_per_s, "GB/s of the link")
 
@@ -339,8 +324,7 @@ def share_percent(gb_per_s: float, link_gb_per_s: float) -> float:
 def slowdown_percent(minutes: float, baseline_minutes: float) -> float:
     """Return how much longer a training takes than the baseline, in %; negative where it is shorter.
 
-    Raises:
-        BadInput: a baseline without length.
+    Raises BadInput: a baseline without length.
     """
     return 100 * (minutes / _positive(baseline_minutes, "minutes of the baseline") - 1)
 

@@ -36,10 +36,8 @@ _Blocks = dict[tuple[str, str], list[tuple[str, ...]]]
 def plan_counters(draft: PlanDraft) -> None:
     """Counters that must not move, and those that must: every NIC over a job, every port over a stage.
 
-    The references say which: entries of test `nic` or `switch` with a metric `counter.NAME`.
-
-    Raises:
-        BadInput: two references, say of two profiles, judge one counter in one stage.
+    The references say which: entries of test `nic` or `switch` with a metric `counter.NAME`. Raises BadInput:
+    two references, say of two profiles, judge one counter in one stage.
     """
     stages = {job.stage for job in draft.jobs}
     judged_by: dict[tuple[object, ...], str] = {}

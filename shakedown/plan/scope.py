@@ -68,8 +68,7 @@ def narrowed_site(site: Site, wanted: WantedScope) -> tuple[Site, PlanScope | No
 def narrowed_plan(plan: Plan, jobs: Jobs, scope: PlanScope) -> tuple[Plan, Jobs]:
     """Return plan and jobs without what is of partners alone or of other stages.
 
-    Raises:
-        BadInput: nothing is left.
+    Raises BadInput: nothing is left.
     """
     stages: Collection[Stage] = scope.stages or tuple(Stage)
     strangers = set(scope.partners)
@@ -118,9 +117,8 @@ LONGEST_VALUE = 500
 def with_variables(site: Site, variables: Mapping[str, str]) -> Site:
     """Return the site with variables for nccl-tests and PyTorch's collectives, for one run.
 
-    Raises:
-        BadInput: a variable that is not of a communication library, a value that is no printable text, or a
-            site without collectives that take variables.
+    Raises BadInput: a variable that is not of a communication library, a value that is no printable text, or
+    a site without collectives that take variables.
     """
     if not variables:
         return site

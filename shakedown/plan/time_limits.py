@@ -96,8 +96,7 @@ def stage_limit_s(jobs: Jobs, stage: Stage, *, retries: int = 0) -> int:
 def refuse_longer(jobs: Iterable[JobSpec], allowed: JobTime | None) -> None:
     """Refuse jobs that their partition would refuse; `allowed` None: nothing is known of a limit.
 
-    Raises:
-        BadInput: naming the longest job, its time limit and the partition's.
+    Raises BadInput: naming the longest job, its time limit and the partition's.
     """
     if allowed is None or allowed.seconds is None:
         return

@@ -21,11 +21,9 @@ def with_waivers(
 ) -> Plan:
     """Return the plan with the waivers that cover one of its cells; `whole`: it is of the whole site.
 
-    `inventory`: the folder that the waivers are from, so that a refusal names file and line.
-
-    Raises:
-        BadInput: a waiver that has expired, that covers what is about correct data, that covers nothing of a
-            plan of the whole site, or a name that two waivers have.
+    `inventory`: the folder that the waivers are from, so that a refusal names file and line. Raises BadInput:
+    a waiver that has expired, that covers what is about correct data, that covers nothing of a plan of the
+    whole site, or a name that two waivers have.
     """
     today = date.fromisoformat(plan.created[:10])
     kept: list[Waiver] = []

@@ -22,8 +22,7 @@ _WORDS: dict[str, tuple[str, str]] = {}  # by pattern: what is right, and an exa
 def shape(pattern: str, must_be: str, example: str, **limits: Any) -> Any:  # noqa: ANN401  (as pydantic's Field)
     """Return pydantic's Field of a text of this pattern; `limits` are further ones, such as `max_length`.
 
-    Raises:
-        ValueError: the pattern has other words already, which would hide these.
+    Raises ValueError: the pattern has other words already, which would hide these.
     """
     if _WORDS.setdefault(pattern, (must_be, example)) != (must_be, example):
         raise ValueError(f"two descriptions of {pattern}")

@@ -58,8 +58,7 @@ class TextSource:
         file: the name to quote when the capture is refused.
         mixed: lines of several tasks, and lines of none, may stand side by side: labels are only taken off.
 
-    Raises:
-        BadInput: control characters, labels of several tasks, or a Slurm message that the step was ended.
+    Raises BadInput: control characters, labels of several tasks, or a Slurm message that the step was ended.
     """
 
     def __init__(self, text: str, file: str | Path | None = None, *, mixed: bool = False) -> None:
@@ -227,11 +226,8 @@ def _labels(source: TextSource, lines: list[Line]) -> list[str]:
 def split_labels(text: str, *, file: str | Path | None = None) -> dict[str, str]:
     """Split labelled output of several tasks into one text per task, keyed by label.
 
-    Line numbers are kept: lines of other tasks become blank. Output without labels gives an empty
-    dictionary.
-
-    Raises:
-        BadInput: most lines have a label, but not all.
+    Line numbers are kept: lines of other tasks become blank. Output without labels gives an empty dictionary.
+    Raises BadInput: most lines have a label, but not all.
     """
     source = TextSource("-", file)
     lines = [Line(n, _COLOUR.sub("", x.rstrip("\r"))) for n, x in enumerate(text.split("\n"), start=1)]

@@ -33,8 +33,7 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def loads(raw: bytes | str) -> Any:  # noqa: ANN401  (whatever JSON holds, as json.loads)
     """Return parsed JSON.
 
-    Raises:
-        ValueError: it is not JSON, not UTF-8, nested too deeply, or has a key twice in one object.
+    Raises ValueError: it is not JSON, not UTF-8, nested too deeply, or has a key twice in one object.
     """
     try:
         value = json.loads(raw, object_pairs_hook=distinct)
@@ -51,10 +50,8 @@ def loads(raw: bytes | str) -> Any:  # noqa: ANN401  (whatever JSON holds, as js
 def open_plain(path: Path, fix: str) -> FileIO | None:
     """Open a plain file for reading, or return None if there is none.
 
-    A pipe would never end, and a link may lead anywhere, so both are refused.
-
-    Raises:
-        BadInput: it is no plain file, or cannot be read; `fix` says what to do about it.
+    A pipe would never end, and a link may lead anywhere, so both are refused. Raises BadInput: it is no plain
+    file, or cannot be read; `fix` says what to do about it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

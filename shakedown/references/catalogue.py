@@ -361,8 +361,7 @@ class Profile(Record):
 class Catalogue:
     """All entries of one or several profiles, searched by test, metric and scope.
 
-    Raises:
-        BadInput: two entries of one name.
+    Raises BadInput: two entries of one name.
     """
 
     def __init__(self, profiles: Iterable[Profile]) -> None:

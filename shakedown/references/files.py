@@ -172,8 +172,7 @@ Report = Callable[[LintRule, At, str], None]
 def profile_path(name: str | Path) -> Path:
     """Return the file of a profile given by name (`tolly_xe9680_z9664f`) or path.
 
-    Raises:
-        BadInput: there is none.
+    Raises BadInput: there is none.
     """
     path = Path(name)
     if path.suffix in (".yml", ".yaml"):
@@ -195,8 +194,7 @@ def profile_names() -> list[str]:
 def load_profile(name: str | Path) -> Profile:
     """Read a profile that must be in order.
 
-    Raises:
-        BadInput: it is not; names file, line and the first thing wrong.
+    Raises BadInput: it is not; names file, line and the first thing wrong.
     """
     path = profile_path(name)
     profile, findings = read_profile(path)
@@ -209,8 +207,7 @@ def load_profile(name: str | Path) -> Profile:
 def load_catalogue(names: Iterable[str | Path]) -> Catalogue:
     """Read profiles into one catalogue.
 
-    Raises:
-        BadInput: as `load_profile`, or a reference name occurs twice.
+    Raises BadInput: as `load_profile`, or a reference name occurs twice.
     """
     return Catalogue(load_profile(name) for name in names)
 
@@ -218,8 +215,7 @@ def load_catalogue(names: Iterable[str | Path]) -> Catalogue:
 def read_profile(path: Path) -> tuple[Profile | None, list[LintProblem]]:
     """Read a profile and everything wrong with it. Entries that cannot be used are left out of the profile.
 
-    Raises:
-        BadInput: the file cannot be read, or is not YAML of mappings, lists and plain values.
+    Raises BadInput: the file cannot be read, or is not YAML of mappings, lists and plain values.
     """
     document, lines = parse_strict(path)
     findings: list[LintProblem] = []

@@ -41,8 +41,7 @@ def families_of(site: Site) -> dict[NicFamily | None, list[str]]:
 def add_nic_counters(catalogue: Catalogue, site: Site) -> None:
     """Add what no NIC of the site may count, where no profile of the site says it already.
 
-    Raises:
-        BadInput: the site asks for NICs of known drivers only, and has others.
+    Raises BadInput: the site asks for NICs of known drivers only, and has others.
     """
     if not isinstance(site.fabric, Fabric) or not site.acceptance.counter_tests:
         return
@@ -86,11 +85,8 @@ def catalogue_of_site(site: Site, inventory: Path) -> Catalogue:
 
     A profile is looked for in `INVENTORY/profiles/NAME.yml`, then among the shipped ones. `physical` is made
     for the site and fills in what the others leave out. What NICs may not count is judged at every site, by
-    the profile of their drivers.
-
-    Raises:
-        BadInput: a profile is missing or not in order, or the site's own has the name of a shipped one or is
-            not signed.
+    the profile of their drivers. Raises BadInput: a profile is missing or not in order, or the site's own has
+    the name of a shipped one or is not signed.
     """
     names = list(dict.fromkeys([site.fabric.profile, *site.acceptance.profiles]))
     catalogue = Catalogue(_profile(name, inventory) for name in names if name != NAME)

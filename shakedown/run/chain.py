@@ -36,8 +36,7 @@ def add(
         sign: returns `link` and `signature` for two digests, the order's and the line's; raises OSError or
             ValueError. The line is written all the same then, and says why it is not signed.
 
-    Raises:
-        OSError: the files cannot be written.
+    Raises OSError: the files cannot be written.
     """
     (raw / folder / ACCOUNT).write_text(redact(account), encoding="utf-8")
     with (raw / CHAIN).open("a+b") as chain:

@@ -26,9 +26,8 @@ def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str
         folder: the run's.
         flaws: gets why something below `raw/` is no file of a run; it is passed over then.
 
-    Raises:
-        BadInput: a link, a special file, an odd name or a folder nested too deeply, unless it lies below
-            `raw/` and there are `flaws` to say so.
+    Raises BadInput: a link, a special file, an odd name or a folder nested too deeply, unless it lies below
+    `raw/` and there are `flaws` to say so.
     """
     found = []
     waiting = [""]

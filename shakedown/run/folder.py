@@ -177,8 +177,7 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
 def write_aside(path: Path, content: bytes) -> None:
     """Write a file so that it is either the old or the new one, never half of it.
 
-    Raises:
-        OSError: with its name, which the system does not give for a disk that is full.
+    Raises OSError: with its name, which the system does not give for a disk that is full.
     """
     # Cut: a name may be as long as file systems allow.
     aside = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
@@ -207,8 +206,7 @@ def write_verdict(folder: Path, verdict: Verdict) -> None:
 def run_name(folder: Path) -> str:
     """Return the name that a run in this folder has, which is the folder's own.
 
-    Raises:
-        BadInput: the folder's name cannot be that of a run.
+    Raises BadInput: the folder's name cannot be that of a run.
     """
     name = folder.resolve().name
     try:
@@ -224,8 +222,7 @@ def run_name(folder: Path) -> str:
 def plan_to_json(plan: Plan) -> bytes:
     """Write a plan as its file holds it, on one line: indented, each pair of nodes would take four.
 
-    Raises:
-        BadInput: nothing could read the file again.
+    Raises BadInput: nothing could read the file again.
     """
     content = (plan.model_dump_json(by_alias=True) + "\n").encode()
     if len(content) > LARGEST_DOCUMENT:

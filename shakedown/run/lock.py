@@ -44,8 +44,7 @@ def host() -> str:
 def boot() -> str:
     """Return what differs after a reboot, and in another container of the same machine.
 
-    Raises:
-        BadInput: this machine has no Linux /proc.
+    Raises BadInput: this machine has no Linux /proc.
     """
     try:
         boot_id = (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -79,8 +78,7 @@ def with_argument(argument: str) -> list[int]:
 def playbook_above() -> int:
     """Return the process of the ansible-playbook that started this program, the nearest one.
 
-    Raises:
-        BadInput: there is none.
+    Raises BadInput: there is none.
     """
     pid = os.getppid()
     while pid > 1 and not _is_playbook(argv_of(pid)):
@@ -99,8 +97,7 @@ def playbook_above() -> int:
 def end(pids: Iterable[int], *, patience_s: float = 60) -> None:
     """End processes: SIGTERM, and SIGKILL for what is left after `patience_s`.
 
-    Raises:
-        BadInput: one of them is another user's.
+    Raises BadInput: one of them is another user's.
     """
     started = {pid: ticks for pid in pids if (ticks := start_ticks(pid)) is not None}
     for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -199,8 +196,7 @@ class RunLock:
     def mutex(self) -> Iterator[None]:
         """Keep every other process from changing the lock.
 
-        Raises:
-            BadInput: another process is about to change it, or the folder cannot be written.
+        Raises BadInput: another process is about to change it, or the folder cannot be written.
         """
         try:
             mutex = self.file.with_name(f".{LOCK}.mutex").open("a")
@@ -220,11 +216,7 @@ class RunLock:
             yield
 
     def holder(self) -> Holder | None:
-        """Return who holds it; None where it is free.
-
-        Raises:
-            BadInput: it is no lock that we wrote.
-        """
+        """Return who holds it; None where it is free. Raises BadInput: it is no lock that we wrote."""
         if not self.file.exists() and not self.file.is_symlink():
             return None
         try:
@@ -239,8 +231,7 @@ class RunLock:
     def take(self, holder: Holder, *, over: Holder | None) -> None:
         """Take it, free or `over` another holder; only within `mutex`.
 
-        Raises:
-            BadInput: it was taken at this moment, past the mutex.
+        Raises BadInput: it was taken at this moment, past the mutex.
         """
         if over is not None:
             write_aside(self.file, to_json(holder))

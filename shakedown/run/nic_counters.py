@@ -120,8 +120,7 @@ def read_before_and_after(folder: Path, node: str) -> tuple[NodeCounters, NodeCo
 def read_counters(path: Path) -> NodeCounters:
     """Return one node's counters; an absent file is no counters at all.
 
-    Raises:
-        BadInput: no plain file, or something in it is no 64-bit counter.
+    Raises BadInput: no plain file, or something in it is no 64-bit counter.
     """
     if not os.path.lexists(path):
         return NodeCounters()

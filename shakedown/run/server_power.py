@@ -48,10 +48,8 @@ class PowerSample(Record):
 def power_during(raw: Path, node: str, started: str, duration_s: float) -> tuple[float | None, str]:
     """Return the median power of a node while a program ran, in watts, and what it rests on.
 
-    None: the node's BMC was not read then, or too rarely; the text says so.
-
-    Raises:
-        BadInput: a line that is no reading.
+    None: the node's BMC was not read then, or too rarely; the text says so. Raises BadInput: a line that is
+    no reading.
     """
     file = raw / FOLDER / f"{node}.jsonl"
     if not file.exists():

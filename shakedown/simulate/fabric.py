@@ -152,8 +152,7 @@ class Noise:
 def parse_noise(texts: Iterable[str], models: Mapping[str, NoiseModel]) -> tuple[Noise, ...]:
     """Return the models that MODEL[:KEY=VALUE[,KEY=VALUE]] name.
 
-    Raises:
-        BadInput: no such model or parameter, or a value outside of its limits.
+    Raises BadInput: no such model or parameter, or a value outside of its limits.
     """
     return tuple(_parse(text, models) for text in texts)
 

@@ -50,9 +50,8 @@ _COUNTERS = ("ethtool.rx_crc_errors_phy", "ethtool.link_down_events_phy")
 def write_run(folder: Path, sim: Simulated, run: str, created: str) -> int:
     """Write plan, jobs, results, counters, inventory and paths; return the number of results.
 
-    Raises:
-        BadInput: the folder holds a run already, the plan is too large to be read again, or the disk has no
-            room.
+    Raises BadInput: the folder holds a run already, the plan is too large to be read again, or the disk has
+    no room.
     """
     if (folder / PLAN).exists():
         raise BadInput("a run is here already", fix="give another folder", file=folder)

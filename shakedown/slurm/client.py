@@ -147,8 +147,7 @@ class JobState:
 def parse_show_job(text: str) -> JobState:
     """Read the output of `scontrol --oneliner show job ID`, with times in UTC.
 
-    Raises:
-        BadInput: a field is missing, or the output describes no job or several.
+    Raises BadInput: a field is missing, or the output describes no job or several.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) != 1 or not lines[0].startswith("JobId="):

@@ -73,8 +73,7 @@ def refuse_over_limits(
         partition: as asked for; associations of another are passed over.
         partition_qos: the partition's own QOS, or empty.
 
-    Raises:
-        BadInput: naming the job, both numbers and the limit.
+    Raises BadInput: naming the job, both numbers and the limit.
     """
     own, default_qos = _associations(ask, user, account, partition)
     named = [*(qos or default_qos).split(","), partition_qos]
@@ -185,8 +184,7 @@ def refuse_over_partition(
         account: that the jobs name, or empty.
         qos: the same; several are separated by commas.
 
-    Raises:
-        BadInput: naming the key of the `slurm:` block, or the job with both numbers.
+    Raises BadInput: naming the key of the `slurm:` block, or the job with both numbers.
     """
     what = f"slurm.partition {name!r}"
     if found.get("RootOnly", "NO") == "YES" and user != "root":
@@ -259,8 +257,7 @@ def fields(line: str) -> dict[str, str]:
 def check(slurm: Slurm, jobs: Jobs, user: str, access: Sequence[str] = (), home: Path | None = None) -> None:
     """Refuse what Slurm would refuse, and a start beside a run of another stage folder than `home`.
 
-    Raises:
-        BadInput: naming the key of the `slurm:` block that is wrong.
+    Raises BadInput: naming the key of the `slurm:` block that is wrong.
     """
     asked = wanted([*jobs.submit, *access])
     nodes = sorted({node for job in jobs.jobs for node in job.nodes})
@@ -297,8 +294,7 @@ def check(slurm: Slurm, jobs: Jobs, user: str, access: Sequence[str] = (), home:
 def _ask(slurm: Slurm, *argv: str) -> str | None:
     """Return what a command prints; None where Slurm does not answer.
 
-    Raises:
-        BadInput: Slurm's answer is that it does not know the name, with no fix.
+    Raises BadInput: Slurm's answer is that it does not know the name, with no fix.
     """
     try:
         return slurm.ask(*argv)[:_LARGEST_ANSWER]

@@ -35,8 +35,7 @@ def make_ready(run: Path, digests: dict[str, str]) -> list[Stage]:
         run: its folder on the submit host.
         digests: SHA-256 of the controller's `plan.json` and `jobs.json`.
 
-    Raises:
-        BadInput: there is nothing to go on with, or the plan is another one.
+    Raises BadInput: there is nothing to go on with, or the plan is another one.
     """
     if not (run / STAGES).is_dir() or not (run / JOBS).is_file():
         raise BadInput(

@@ -22,10 +22,8 @@ _GONE_S = 180.0  # KillWait is 30 s where nobody changed it; an epilog may follo
 def own_jobs(run: Path, slurm: Slurm, *, ended_too: bool = False) -> list[str]:
     """Return our user's jobs whose working directory lies below the run's folder.
 
-    `ended_too`: also those that have ended and whose nodes are still being cleaned up.
-
-    Raises:
-        BadInput: Slurm does not answer (NoAnswer), or refuses.
+    `ended_too`: also those that have ended and whose nodes are still being cleaned up. Raises BadInput: Slurm
+    does not answer (NoAnswer), or refuses.
     """
     states = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED" + (",COMPLETING" if ended_too else "")
     said = slurm.ask("squeue", "--noheader", "--me", f"--states={states}", "--format=%i|%Z")
@@ -49,8 +47,7 @@ def names_of(jobs: Iterable[str], slurm: Slurm) -> dict[str, str]:
 def cancel_own(run: Path, slurm: Slurm) -> dict[str, str]:
     """Cancel what the run has in Slurm, wait until it is gone, and return the jobs by their names.
 
-    Raises:
-        BadInput: Slurm does not answer (NoAnswer), or jobs do not end.
+    Raises BadInput: Slurm does not answer (NoAnswer), or jobs do not end.
     """
     jobs = own_jobs(run, slurm)
     if not jobs:
@@ -90,8 +87,7 @@ class OtherRun:
 def refuse_other_run(slurm: Slurm, home: Path, nodes: Collection[str]) -> None:
     """Refuse to start while a run of another stage folder measures on one of our nodes.
 
-    Raises:
-        BadInput: naming that run, its folder and a node.
+    Raises BadInput: naming that run, its folder and a node.
     """
     ours = {str(home.absolute()), str(home.resolve())}
     for other in (*_running(), *_queued(slurm)):
@@ -192,8 +188,7 @@ def prefix_of(run: Path) -> str:
 def clear(run: Path, slurm: Slurm) -> None:
     """End what is left of a run: its ReFrame, then its jobs.
 
-    Raises:
-        BadInput: something does not end, is another user's, or Slurm does not answer.
+    Raises BadInput: something does not end, is another user's, or Slurm does not answer.
     """
     end(with_argument(prefix_of(run)))
     try:

@@ -261,8 +261,7 @@ def core_indices(topology: Topology, node: int) -> list[int]:
 def gres_conf(topology: Topology) -> str:
     """gres.conf lines for one node, for sites where Slurm has no NVML (`AutoDetect=nvml` otherwise).
 
-    Raises:
-        BadInput: a GPU's NUMA node is unknown.
+    Raises BadInput: a GPU's NUMA node is unknown.
     """
     lines = []
     for number, gpu in enumerate(topology.gpu_devices()):
@@ -280,8 +279,7 @@ def gres_conf(topology: Topology) -> str:
 def mpi_options(topology: Topology) -> list[str]:
     """mpirun options that put one rank beside each GPU; without GPUs, one beside each NIC.
 
-    Raises:
-        BadInput: the devices are not spread evenly over the NUMA nodes, so that a rank file is needed.
+    Raises BadInput: the devices are not spread evenly over the NUMA nodes, so that a rank file is needed.
     """
     devices = topology.gpu_devices() or topology.fabric_nics()
     by_node: dict[int | None, int] = {}

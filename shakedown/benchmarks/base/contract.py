@@ -368,10 +368,7 @@ def of(job: JobSpec, *names: str) -> tuple[str, SoftwareSource | None]:
 def required(said: Container[str], *names: str, by: str) -> None:
     """Refuse a plan whose site names none of these interpreters of PyTorch; the first is the one to name.
 
-    `by` begins the refusal: the key that asks for it, with its verb.
-
-    Raises:
-        BadInput: naming both keys.
+    `by` begins the refusal: the key that asks for it, with its verb. Raises BadInput: naming both keys.
     """
     if not any(name in said for name in names):
         key = by.split(maxsplit=1)[0].rpartition(".")[2]

@@ -60,11 +60,7 @@ class TopologyResult(Record):
     rows: tuple[TopologyRow, ...] = Field(min_length=1)
 
     def link(self, one: str, other: str) -> str:
-        """The link between two devices.
-
-        Raises:
-            KeyError: there is no such device.
-        """
+        """The link between two devices. Raises KeyError: there is no such device."""
         names = [row.device for row in self.rows]
         if one not in names or other not in names:
             raise KeyError(one if one not in names else other)
@@ -101,8 +97,7 @@ def parse_nvidia_smi(
 def parse_topology(text: str, *, file: str | Path | None = None) -> TopologyResult:
     """Parse `nvidia-smi topo -m`.
 
-    Raises:
-        BadInput: truncated (the legend closes it), rows and columns that differ, links that contradict.
+    Raises BadInput: truncated (the legend closes it), rows and columns that differ, links that contradict.
     """
     source = TextSource(text, file)
     _refuse_failure(source)
@@ -120,9 +115,8 @@ def parse_query(
         fields: the fields asked for, in order; needed with `noheader`, checked against a header.
         samples: the query was repeated (--loop): a GPU may stand there more than once.
 
-    Raises:
-        BadInput: a GPU twice, a row with other columns than the header, text where a number is due, an
-            error in a cell, a last line that was cut off.
+    Raises BadInput: a GPU twice, a row with other columns than the header, text where a number is due, an
+    error in a cell, a last line that was cut off.
     """
     source = TextSource(text, file)
     _refuse_failure(source)
@@ -332,8 +326,7 @@ class _Run(_Loose):
 def parse_nvbandwidth(text: str, *, file: str | Path | None = None) -> NvbandwidthResult:
     """Parse the output of `nvbandwidth -j`.
 
-    Raises:
-        BadInput: not the tool's JSON, truncated, no test case, or a passed test without its numbers.
+    Raises BadInput: not the tool's JSON, truncated, no test case, or a passed test without its numbers.
     """
     source = TextSource(text, file)
     document = source.json(by="nvbandwidth -j")

@@ -310,11 +310,7 @@ class GpuLook(Record):
 
 
 def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
-    """Parse one look.
-
-    Raises:
-        BadInput: not such a file, or nvidia-smi's list of GPUs cannot be read.
-    """
+    """Parse one look. Raises BadInput: not such a file, or nvidia-smi's list of GPUs cannot be read."""
     look = read_as(_Look, text, file=file, about="not a look at GPUs", fix="run it again")
     listed = look.commands.get("gpus")
     if listed is None or listed.exit_code != 0:

@@ -28,8 +28,7 @@ STRAGGLER = none_allowed(
 def plan_gpu_rate(draft: PlanDraft, asked: GpuRate) -> None:
     """Median and p1 of every GPU, and where a node has enough of them to tell, which one is behind.
 
-    Raises:
-        BadInput: no node has GPUs, or the site does not say where PyTorch is.
+    Raises BadInput: no node has GPUs, or the site does not say where PyTorch is.
     """
     contract.required(draft.site.software, "pytorch", by="acceptance.gpu_rate needs PyTorch")
     nodes = gpu_nodes(draft)

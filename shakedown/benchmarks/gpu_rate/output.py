@@ -116,9 +116,8 @@ _LINE: TypeAdapter[_Header | RateWindow | _Cannot | _End] = TypeAdapter(
 def parse_gpu_rate(text: str, *, file: str | Path | None = None) -> tuple[GpuRun, ...]:
     """Read what the GPUs of one node did.
 
-    Raises:
-        BadInput: a line that is none of ours, a GPU that did not come to its end or is there twice, a rate
-            that is not what its own work and time give.
+    Raises BadInput: a line that is none of ours, a GPU that did not come to its end or is there twice, a rate
+    that is not what its own work and time give.
     """
     runs: dict[int, GpuRun] = {}
     header: _Header | None = None
@@ -313,8 +312,7 @@ UNITS: Mapping[Work, tuple[str, float]] = {
 def gpu_rate(output: Output[GpuRateSettings]) -> Iterator[Value]:
     """Yield median and p1 of every GPU for one kind of work, and which of them is a straggler.
 
-    Raises:
-        BadInput: the output cannot be read, or is of less than was ordered.
+    Raises BadInput: the output cannot be read, or is of less than was ordered.
     """
     order, node = output.order, output.node
     work: Work = output.record.test.removeprefix("gpu_rate_")  # type: ignore[assignment]

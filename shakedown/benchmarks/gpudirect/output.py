@@ -146,8 +146,7 @@ class _Found(Record):
 def gpudirect(output: Output[GpuDirectSettings]) -> Iterator[Value]:
     """Yield the bandwidth; of GPU memory also its share of host memory's and what was wrong with the memory.
 
-    Raises:
-        BadInput: an output or a node's note cannot be read, or is of something else than ordered.
+    Raises BadInput: an output or a node's note cannot be read, or is of something else than ordered.
     """
     memory = output.record.params.get("memory")
     metric, value, unit, better = _bandwidth(output)

@@ -89,8 +89,7 @@ class _Note(Record):
 def incast(output: Output[IncastSettings]) -> Iterator[Value]:
     """Yield the sum of what all senders brought, and how often something held them back.
 
-    Raises:
-        BadInput: a sender's output is missing, cannot be read, or is of something else than ordered.
+    Raises BadInput: a sender's output is missing, cannot be read, or is of something else than ordered.
     """
     note = _note(output)
     rates = {}

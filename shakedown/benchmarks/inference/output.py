@@ -138,8 +138,7 @@ class LoadGenResult(Record):
 def parse_loadgen(text: str, *, file: str | Path | None = None) -> LoadGenResult:
     """Parse mlperf_log_summary.txt.
 
-    Raises:
-        BadInput: truncated or contradictory, a key or number missing, or not a performance run.
+    Raises BadInput: truncated or contradictory, a key or number missing, or not a performance run.
     """
     return _Summary(TextSource(text, file)).parse()
 

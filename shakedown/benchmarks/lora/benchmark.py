@@ -39,12 +39,9 @@ _SLOWER, _LEAST_MFU, _UNKNOWN_S = 2, 0.05, 3600
 def plan_lora(draft: PlanDraft, specs: tuple[TrainingSpec, ...]) -> None:
     """Plan every training job.
 
-    Lag between ranks exists from two ranks on, and traffic between nodes from two nodes on; one GPU's job
-    has no such cells. Without a training environment the cells are in the plan and NOT-RUN, with the command
-    that installs it.
-
-    Raises:
-        BadInput: a batch that the ranks cannot share.
+    Lag between ranks exists from two ranks on, and traffic between nodes from two nodes on; one GPU's job has
+    no such cells. Without a training environment the cells are in the plan and NOT-RUN, with the command that
+    installs it. Raises BadInput: a batch that the ranks cannot share.
     """
     nodes = draft.nodes
     for spec in specs:

@@ -112,8 +112,7 @@ def parse_trainer(
         file: the name to quote when it is refused.
         allow_truncated: accept a log without its summary, and drop a last line that was cut off.
 
-    Raises:
-        BadInput: truncated, a line that is not one of the three kinds, steps missing or out of order.
+    Raises BadInput: truncated, a line that is not one of the three kinds, steps missing or out of order.
     """
     source = TextSource(text, file)
     lines = [line for line in source.lines if line.text.strip()]

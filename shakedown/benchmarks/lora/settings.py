@@ -41,8 +41,7 @@ _VARIABLE = re.compile(r"(NCCL|TORCH_NCCL|GLOO|UCX)_[A-Z0-9_]+")
 class TrainingSpec:
     """One training job. Rate, clip, decay, rank and alpha are MLPerf's llama2_70b_lora by default.
 
-    Raises:
-        ValueError: values that no job can carry out, in a sentence (pydantic names the field).
+    Raises ValueError: values that no job can carry out, in a sentence (pydantic names the field).
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -137,8 +136,7 @@ class TrainingSpec:
     def micro_batches(self, nodes: int) -> int:
         """Return how many micro-batches each replica computes per step.
 
-        Raises:
-            BadInput: the global batch is no multiple of what all replicas compute at once.
+        Raises BadInput: the global batch is no multiple of what all replicas compute at once.
         """
         at_once = self.replicas(nodes) * self.micro_batch
         if self.global_batch % at_once:

@@ -106,9 +106,8 @@ def parse_pingpong(
 ) -> tuple[PingpongRow, ...]:
     """Read `python -m mpi4py.bench pingpong`. It has no closing line, so the planned sizes are needed.
 
-    Raises:
-        BadInput: a size is missing or out of turn, a token is not a number, or a bandwidth is not that of its
-            time.
+    Raises BadInput: a size is missing or out of turn, a token is not a number, or a bandwidth is not that of
+    its time.
     """
     source = TextSource(text, file)
     lines = [line for line in source.lines if line.text.strip()]
@@ -248,8 +247,7 @@ class UcxLog(Record):
 def parse_ucx_log(text: str, *, file: str | Path | None = None) -> UcxLog:
     """Read the joined log of all ranks; lines of anything else are passed over.
 
-    Raises:
-        BadInput: a connection's configuration cannot be read, so that a way would be overlooked.
+    Raises BadInput: a connection's configuration cannot be read, so that a way would be overlooked.
     """
     lanes: dict[Lane, None] = {}
     hosts: dict[str, None] = {}

@@ -166,8 +166,7 @@ def network_name(draft: PlanDraft, network: str | None) -> str:
 def network_facts(draft: PlanDraft, sweep: NcclSweep) -> dict[str, int | str]:
     """Return what a reference must know of a TCP fabric. The draft knows the RoCE fabric itself.
 
-    Raises:
-        BadInput: the site has no such fabric.
+    Raises BadInput: the site has no such fabric.
     """
     if sweep.network is None:
         return {}
@@ -185,8 +184,7 @@ def _interfaces(
 ) -> dict[str, tuple[str, ...]]:
     """Return the interfaces of each node that data goes over by TCP; none where it goes by RDMA.
 
-    Raises:
-        BadInput: RDMA is expected of a site that has none.
+    Raises BadInput: RDMA is expected of a site that has none.
     """
     tcp = draft.site.tcp_nics
     if sweep.network:

@@ -318,8 +318,7 @@ def parse_nccl_log(text: str, *, file: str | Path | None = None, allow_unfinishe
         file: the name to quote when it is refused.
         allow_unfinished: accept a log in which communicators were not destroyed; see `finished`.
 
-    Raises:
-        BadInput: no communicator was set up, lines are mixed or damaged, or the log ends early.
+    Raises BadInput: no communicator was set up, lines are mixed or damaged, or the log ends early.
     """
 
     return parse(TextSource(text, file, mixed=True), allow_unfinished)

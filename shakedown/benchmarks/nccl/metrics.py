@@ -168,8 +168,7 @@ METRIC = "server_power"
 def server_power(output: Output[NcclSettings]) -> Read:
     """Return the power of the server that drew most, and in words that of each.
 
-    Raises:
-        BadInput: a reading that cannot be read.
+    Raises BadInput: a reading that cannot be read.
     """
     raw, record = output.folder.path.parent, output.record
     found = [power_during(raw, node, record.started, record.duration_s) for node in record.nodes]

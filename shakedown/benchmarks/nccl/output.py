@@ -327,10 +327,8 @@ def _is_row(line: Line, columns: int) -> bool:
 def parse_nccl(text: str, *, file: str | Path | None = None) -> NcclResult:
     """Parse one output of an nccl-tests program, text or `-J` JSON.
 
-    The environment that `-J` writes is dropped; nothing of it reaches the result or an error message.
-
-    Raises:
-        BadInput: truncated, contradictory or failed output, anything that is not a number where one is due.
+    The environment that `-J` writes is dropped; nothing of it reaches the result or an error message. Raises
+    BadInput: truncated, contradictory or failed output, anything that is not a number where one is due.
     """
 
     source = TextSource(text, file, mixed=True)

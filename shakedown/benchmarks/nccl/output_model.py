@@ -193,8 +193,7 @@ def check(source: TextSource, result: NcclResult, digits: list[tuple[Line | None
         result: the result to check.
         digits: for every row its line and the precision of its timings, out of place first.
 
-    Raises:
-        BadInput: a contradiction. A failure in the footer that no row shows is none: the data are wrong.
+    Raises BadInput: a contradiction. A failure in the footer that no row shows is none: the data are wrong.
     """
     process = result.threads * result.gpus_per_thread
     if not process or result.ranks % process:

@@ -27,9 +27,8 @@ _AGAIN = "measure the cell again; what belongs elsewhere proves nothing here"
 def perftest(output: Output[MeshSettings]) -> Iterator[Value]:
     """Yield bandwidth (of both ways their sum), or typical and 99 % latency, at the planned size.
 
-    Raises:
-        BadInput: the output cannot be read, or is of something else than its record says or the job ordered:
-            another test, device, GID index, addresses, type of service, MTU, iterations or duration.
+    Raises BadInput: the output cannot be read, or is of something else than its record says or the job
+    ordered: another test, device, GID index, addresses, type of service, MTU, iterations or duration.
     """
     result, record = _as_set(output), output.record
     swept = output.order.operation(record.test, None, record.params.get("qps", 1))

@@ -45,8 +45,7 @@ def refuse_lacking(jobs: Jobs, answers: Mapping[str, str]) -> None:
         jobs: of the plan.
         answers: what `onnode.software look` printed, by node; others' text.
 
-    Raises:
-        BadInput: naming software, place, nodes and the ways out.
+    Raises BadInput: naming software, place, nodes and the ways out.
     """
     wanted = asked(jobs)
     lacking: dict[tuple[str, str], list[str]] = {}

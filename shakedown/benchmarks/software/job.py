@@ -91,8 +91,7 @@ def look(name: str, enter: Sequence[str], interpreter: str, program: str = "") -
         interpreter: of PyTorch.
         program: the program where the site names it itself.
 
-    Raises:
-        LookupError: it is not there or does not run, in a sentence.
+    Raises LookupError: it is not there or does not run, in a sentence.
     """
     probe = PROBES[name]
     if not probe.program:

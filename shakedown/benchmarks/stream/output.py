@@ -79,9 +79,8 @@ class StreamResult(Record):
 def parse_stream(text: str, *, file: str | Path | None = None) -> StreamResult:
     """Read one run.
 
-    Raises:
-        BadInput: a kernel is missing or there twice, the result was not validated, or a rate is not what
-            its own time and the array give.
+    Raises BadInput: a kernel is missing or there twice, the result was not validated, or a rate is not what
+    its own time and the array give.
     """
     source = TextSource(text, file)
     elements, times = _said(source, _ELEMENTS, "the array size"), _said(source, _TIMES, "how often it ran")
@@ -133,8 +132,7 @@ def _row(source: TextSource, line: Line, found: re.Match[str], elements: int) ->
 def stream(output: Output[Stream]) -> Iterator[Value]:
     """Yield the bandwidth of every kernel that is judged, of one NUMA node.
 
-    Raises:
-        BadInput: the output cannot be read, or is of a smaller array or fewer rounds than ordered.
+    Raises BadInput: the output cannot be read, or is of a smaller array or fewer rounds than ordered.
     """
     order, result = output.order, parse_stream(output.text, file=output.file)
     if result.elements < order.elements or result.times < order.times:

@@ -126,8 +126,7 @@ class TorchResult(Record):
 def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> TorchResult:
     """Parse one run's output; other lines, such as a library's warnings, are passed over.
 
-    Raises:
-        BadInput: no header, no row, a damaged line, a row twice, or a rate that contradicts size and time.
+    Raises BadInput: no header, no row, a damaged line, a row twice, or a rate that contradicts size and time.
     """
     header: Header | None = None
     rows: list[TorchRow] = []

@@ -135,10 +135,7 @@ def propose(
     """Return a profile as YAML, and why metrics were left out.
 
     Only nights since the last change of what figures depend on, only nodes without a finding, only values
-    that passed.
-
-    Raises:
-        BadInput: nothing can be proposed.
+    that passed. Raises BadInput: nothing can be proposed.
     """
     store = HistoryStore(root)
     since, why = _last_change(store)

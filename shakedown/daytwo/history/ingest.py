@@ -54,9 +54,8 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
         now: the present time.
         at: when the run was made, if its own clock was wrong.
 
-    Raises:
-        BadInput: the run is another cluster's, a copy of one that is there, holds no value, or its clock
-            jumped; or the disk is full. Nothing is changed then.
+    Raises BadInput: the run is another cluster's, a copy of one that is there, holds no value, or its clock
+    jumped; or the disk is full. Nothing is changed then.
     """
     with no_cycle_search():
         run = Run(folder)

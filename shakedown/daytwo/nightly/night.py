@@ -78,11 +78,9 @@ class Nightly:
     def run(self, now: datetime, only: tuple[str, ...] = (), wanted: Tonight | None = None) -> Night:
         """Make a night; `only` names nodes that are measured with each other instead of the idle ones.
 
-        `wanted`: the part of the site that this night is for.
-
-        Raises:
-            BadInput: another night is running, the inventory or Slurm cannot be read, the budget is too
-                small for a test, or no night measures anything of what is wanted.
+        `wanted`: the part of the site that this night is for. Raises BadInput: another night is running, the
+        inventory or Slurm cannot be read, the budget is too small for a test, or no night measures anything
+        of what is wanted.
         """
         with self._lock():
             problems: list[str] = []

@@ -36,8 +36,7 @@ class Tonight:
 def site_tonight(site: Site, wanted: Tonight) -> Site:
     """Return the site with what is wanted alone; the rotation of all else stands still.
 
-    Raises:
-        BadInput: a node or rail that the site does not have.
+    Raises BadInput: a node or rail that the site does not have.
     """
     if wanted == Tonight():
         return site
@@ -123,8 +122,7 @@ def choose(
         seed: mixes the groups, so that partners change from night to night.
         alone: slots that a node is measured in by itself, with the nodes that have them.
 
-    Raises:
-        BadInput: a slot costs more than the budget, or the group is no group.
+    Raises BadInput: a slot costs more than the budget, or the group is no group.
     """
     check(costs, budget_s=budget_s, group=group)
     nodes = sorted(set(idle), key=natural_key)
@@ -251,9 +249,7 @@ def nightly_plan(
     """Return the plan and jobs of a night: settings of all its nodes, then its shares; and each cell's slot.
 
     `whole`: the site, where `site` is a part of it. The verdict says first how much of it the night has.
-
-    Raises:
-        MissingReference: a cell has no reference.
+    Raises MissingReference: a cell has no reference.
     """
     nodes = sorted({node for share in shares for node in share.nodes}, key=natural_key)
     rails = [rail.name for rail in site.fabric.rails]

@@ -104,8 +104,7 @@ def of_network(
 ) -> tuple[str, list[OperationSweep]]:
     """Return the network that is compared and its sweeps; note what else the run measured.
 
-    Raises:
-        BadInput: the run did not measure that network, or several and none is chosen.
+    Raises BadInput: the run did not measure that network, or several and none is chosen.
     """
     there = list(dict.fromkeys(sweep.network for sweep in sweeps))
     chosen = network or ("" if "" in there or len(there) > 1 else there[0])

@@ -46,9 +46,8 @@ def read_side(name: str, folder: Path, network: str = "") -> SweepSide:
         folder: of the run.
         network: the TCP fabric; none: the RoCE fabric, or the only one that the run measured.
 
-    Raises:
-        BadInput: no run folder, plan, jobs or a job's own records that cannot be read, or a run without
-            collectives. An output that cannot be read is no such error: its sizes get the reason.
+    Raises BadInput: no run folder, plan, jobs or a job's own records that cannot be read, or a run without
+    collectives. An output that cannot be read is no such error: its sizes get the reason.
     """
     run = Run(folder)
     jobs = read_record(folder / JOBS, Jobs)

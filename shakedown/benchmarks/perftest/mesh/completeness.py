@@ -22,8 +22,7 @@ from shakedown.records.program import ended
 def lost_nodes(folder: Path, nodes: Iterable[str]) -> list[str] | None:
     """Return which of a mesh's nodes died, in order; None if one neither finished nor was named as lost.
 
-    Raises:
-        BadInput: a journal is no plain file, or has a line that is no event.
+    Raises BadInput: a journal is no plain file, or has a line that is no event.
     """
     nodes = tuple(nodes)
     ended: set[str] = set()

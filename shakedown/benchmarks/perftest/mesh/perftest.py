@@ -293,8 +293,7 @@ class Perftest:
         prefix: words before it that enter a container; the program is then not this process's own child.
         cpus: CPUs to run on (the NIC's NUMA node); empty: wherever this process may.
 
-    Raises:
-        OSError: the program cannot be started.
+    Raises OSError: the program cannot be started.
     """
 
     def __init__(

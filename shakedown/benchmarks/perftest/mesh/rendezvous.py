@@ -125,8 +125,7 @@ class Agent:
         port: TCP port of the drivers.
         session: what tells this run's drivers from any other's.
 
-    Raises:
-        BadInput: the port cannot be opened.
+    Raises BadInput: the port cannot be opened.
     """
 
     def __init__(self, node: Node, port: int, session: str) -> None:

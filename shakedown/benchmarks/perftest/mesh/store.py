@@ -67,9 +67,8 @@ def journal_path(folder: Path, node: str) -> Path:
 def events(path: Path) -> Iterator[tuple[int, Event]]:
     """Yield (line number, event) of a journal; none if there is no such file.
 
-    Raises:
-        BadInput: it is no plain file, or a finished line is no event. Half a last line is what a node leaves
-            that died while it wrote.
+    Raises BadInput: it is no plain file, or a finished line is no event. Half a last line is what a node
+    leaves that died while it wrote.
     """
     for number, line in complete_lines(read_plain(path, _JOURNAL_FIX) or b""):
         try:
@@ -122,8 +121,7 @@ def start_of(found: Sequence[Start], started: str) -> Start:
 def refuse_other_specification(found: Sequence[Start], digest: str) -> None:
     """Refuse what was started with another specification: its results are of something else.
 
-    Raises:
-        BadInput: naming the journal's line.
+    Raises BadInput: naming the journal's line.
     """
     for start in found:
         if start.spec_sha256 != digest:
@@ -139,8 +137,7 @@ def refuse_other_specification(found: Sequence[Start], digest: str) -> None:
 def refuse_other_version(start: Start, test: str, version: str | None) -> None:
     """Refuse what was measured by another perftest than this version; None: not known, and no difference.
 
-    Raises:
-        BadInput: naming the journal's line.
+    Raises BadInput: naming the journal's line.
     """
     earlier = start.versions.get(test)
     if earlier is not None and version is not None and earlier != version:
@@ -171,9 +168,8 @@ class NodeFiles:
         tool: whose outputs the records say that these are.
         test_of: the test of a record, by the one that perftest ran.
 
-    Raises:
-        BadInput: the folder cannot be written, or holds a line of an earlier start that is not a record, or a
-            file of this node that is no plain one.
+    Raises BadInput: the folder cannot be written, or holds a line of an earlier start that is not a record,
+    or a file of this node that is no plain one.
     """
 
     def __init__(
@@ -215,8 +211,7 @@ class NodeFiles:
             digest: of the specification of this start.
             versions: test -> version of perftest on this node; None: it is missing, so it measures nothing.
 
-        Raises:
-            BadInput: naming the journal's line.
+        Raises BadInput: naming the journal's line.
         """
         found = starts(self._journal)
         # A node that is new to the folder reads one other's journal; reading all would cost nodes squared.
