@@ -1,7 +1,5 @@
 """From a site's folder to plan and jobs with all the benchmarks, and what the plan leaves out and why."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All benchmarks: one line each. All code that must know them asks here."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Parser, Tool

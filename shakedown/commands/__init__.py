@@ -1,7 +1,5 @@
 """The commands. Each module makes its own; what is slow loads when one runs."""
 
-from __future__ import annotations
-
 from shakedown.commands import (  # noqa: F401  (who imports one has them all)
     ceiling,
     compare,

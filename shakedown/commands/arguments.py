@@ -1,7 +1,5 @@
 """What commands share: how each is made, with examples at the end of its help, and arguments NAME=VALUE."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """`shakedown ceiling ...`: what physics allows, so that a result can be called good, bad or impossible."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The `shakedown` command: gathers the commands and turns refused input into one line and exit status 2."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import os

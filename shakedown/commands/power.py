@@ -1,7 +1,5 @@
 """`shakedown power RUN`: what the servers draw while a run measures, from their BMCs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Which nodes to take out of service and which to give back: the decision, and how Slurm is told."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

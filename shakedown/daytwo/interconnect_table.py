@@ -1,7 +1,5 @@
 """The table of the PRIMERGY CDI paper: data rate by path and GPUs, and as a multiple of a baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Nothing is thrown away that holds something: what cannot be read is set aside un
 step is told in a line. What was measured is never changed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime

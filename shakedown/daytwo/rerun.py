@@ -1,7 +1,5 @@
 """Which part of a site to measure again after a run: what did not pass, or whose NICs are others now."""
 
-from __future__ import annotations
-
 from shakedown.discover.ask import Answers
 from shakedown.intent.site import Site
 from shakedown.judge.judged import JudgedRun

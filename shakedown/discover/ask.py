@@ -1,7 +1,5 @@
 """Asks the machines with one probe: by a Slurm job, or in one pass of an Ansible inventory."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import ipaddress

@@ -1,7 +1,5 @@
 """The site that the answers describe, which of it is a guess, and what a site's folder says otherwise."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The files of a site's folder: as text, with guesses marked `# check`, and written whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Which NICs of a node belong to the compute fabric, and which switch port each is cabled to."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """What an inventory asks to be accepted, and by what it is managed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar

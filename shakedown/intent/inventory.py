@@ -1,7 +1,5 @@
 """Reads an Ansible inventory into a `Site`, through Ansible itself, so that its own rules hold."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

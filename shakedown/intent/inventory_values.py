@@ -12,8 +12,6 @@ Prints one JSON object: `compute` and `switches` with their `hosts`, and `_meta.
 or `{"refused": [host, key, reason]}`.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

@@ -6,8 +6,6 @@ The playbooks give it the variables that a host has, those of the command line t
 one line on stderr that names the new key.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Parts of a site: some of its nodes and rails, described as a site of its own."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Where in the inventory's files a value stands, and a refusal that names the place."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import date

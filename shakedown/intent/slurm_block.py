@@ -1,7 +1,5 @@
 """What an inventory says of Slurm, and of the time a job may take."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

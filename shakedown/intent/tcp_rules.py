@@ -1,7 +1,5 @@
 """Rules of a site's TCP fabrics (`tcp_fabrics`) and of its nodes' interfaces in them (`tcp_nics`)."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Ansible takes any name, so `slurm_mange: true` would silently leave a default in
 variables of its own; only one that is nearly the name of a known one is refused.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Which counters a NIC's driver always reports (counter_sets.yml), and what a reading lacks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

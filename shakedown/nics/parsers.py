@@ -1,7 +1,5 @@
 """Read what ethtool and rdma print of a NIC."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

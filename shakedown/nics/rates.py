@@ -1,7 +1,5 @@
 """What counters say: errors, traffic moved, rates."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

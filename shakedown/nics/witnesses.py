@@ -3,8 +3,6 @@
 The table is witnesses.yml. What no counter of a NIC sees, a measurement sees: it is named beside.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The role roce_switch saves `SWITCH.settings.json` (variable roce_switch_raw_dir)
 counter reading, and so do rate and FEC of some systems.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal

@@ -4,8 +4,6 @@ A host and a switch can each be as somebody wanted and still not fit. What is co
 from the two, not what was written to them; what an end does not tell is not compared, and never fine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Literal
 

@@ -4,8 +4,6 @@ The RoCE counters' names are those of NVIDIA's Cumulus Linux 5.15 guide, RoCE, "
 NVUE prints byte counts with a unit (56.52 MB), too coarse for a difference, so they are left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

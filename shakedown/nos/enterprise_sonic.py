@@ -3,8 +3,6 @@
 The fields of the settings' read-back are those of the role's filter `enterprise_sonic.py`.
 """
 
-from __future__ import annotations
-
 from shakedown.nos import lldp, sonic
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC
 from shakedown.nos.system import SwitchSystem, Tree

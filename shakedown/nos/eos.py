@@ -4,8 +4,6 @@ Commands by label: see roles/switch_counters/tasks/eos.yml. EOS lists a port in 
 after its first event, so a port that is absent there counts 0; everywhere else absence is absence.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The handles (1:, 10:, 20:, 30:) and preferences (10 to 31) are those of the role
 The kernel has no PFC, no watchdog and no headroom, so those counters are absent.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

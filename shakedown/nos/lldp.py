@@ -1,7 +1,5 @@
 """Neighbours that switches heard by LLDP."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

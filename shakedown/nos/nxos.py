@@ -3,8 +3,6 @@
 Commands by label: see roles/switch_counters/tasks/nxos.yml.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

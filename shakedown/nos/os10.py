@@ -6,8 +6,6 @@
 PFC, ECN marks and the drops of a priority group, so these are not read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

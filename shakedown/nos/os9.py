@@ -12,8 +12,6 @@ What OS9 does not tell by its command line, so that nothing is read of it:
 That the class loses nothing is therefore held by what its whole ports drop (profile roce_switches).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

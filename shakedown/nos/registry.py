@@ -1,7 +1,5 @@
 """The switch systems that Shakedown knows, one line each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from shakedown.nos import cumulus, enterprise_sonic, eos, linux, nxos, os9, os10, sonic

@@ -7,8 +7,6 @@ APPL_DB, `PORT_TABLE:Ethernet0` `flap_count`, from the first time on and in rele
 orchagent/portsorch.cpp, updateDbPortFlapCount).
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

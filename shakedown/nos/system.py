@@ -1,7 +1,5 @@
 """What a switch system can be asked, and the counters it gives."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Serial numbers and addresses that identify a machine to its owner are kept; noth
 that is missing leaves its part out.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@ Source of busbw and its factors: NVIDIA nccl-tests, doc/PERFORMANCE.md. The ceil
 docstrings. All rates are GB/s (10^9 B/s) per direction; `ranks` are GPUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 

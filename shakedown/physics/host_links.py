@@ -1,7 +1,5 @@
 """Links inside a host: PCI Express, and the links that GPU models have."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import StrEnum

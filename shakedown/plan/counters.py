@@ -1,7 +1,5 @@
 """The counters of a plan, and the faults that no NIC counter would show."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 

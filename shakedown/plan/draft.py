@@ -1,7 +1,5 @@
 """A plan being made. A cell without a reference is refused here, never passed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

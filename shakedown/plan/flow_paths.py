@@ -1,7 +1,5 @@
 """Which spine a flow crosses, where the links between switches leave no choice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal

@@ -5,8 +5,6 @@ chance, and a healthy cell reaches its reference's value on average. Noise that 
 firmware) is not in it; what was simulated with such noise is in docs/evidence/gate.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What of a site is planned."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """How long jobs and stages take, and may take."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Waivers in the plan: those that hold today, each for something that is planned and can be waived."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import date
 from pathlib import Path

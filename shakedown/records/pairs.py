@@ -1,7 +1,5 @@
 """Pairs of some nodes, named by the nodes alone: the 8,386,560 pairs of 4,096 nodes fill 150 MB."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations, islice
 from typing import Annotated

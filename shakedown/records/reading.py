@@ -3,8 +3,6 @@
 Whatever is wrong is refused in one line that names file, line and key (`BadInput`).
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import os

@@ -4,8 +4,6 @@ Captured output arrives coloured, with CRLF line ends, behind `srun -l` labels o
 messages. All of that is dealt with here and nowhere else, so that no parser has its own idea of a number.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What was decided: `verdict.json`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import ConfigDict, Field

@@ -4,8 +4,6 @@ A formula is a mapping such as `{formula: roce_payload, speed_gbps: 400, rdma_mt
 Nothing is evaluated: an unknown formula or parameter, and a number written as text, is refused.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field

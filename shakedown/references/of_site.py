@@ -1,7 +1,5 @@
 """The references of one site, with its NICs' profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -8,8 +8,6 @@ What physics bounds loosely or not at all (small messages, training) is shown be
 nothing, or has no floor and must be learnt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

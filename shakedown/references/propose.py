@@ -1,7 +1,5 @@
 """Propose references from runs, learn them, and write ReFrame's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache

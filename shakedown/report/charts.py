@@ -4,8 +4,6 @@ Every colour is drawn as a sentinel and replaced by a CSS variable, so that one 
 dark and print. Text stays text: it is found by search and read by screen readers.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import re

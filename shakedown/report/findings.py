@@ -1,7 +1,5 @@
 """What did not pass, as a person would tell it: a finding per test and rule, worst first; where they meet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

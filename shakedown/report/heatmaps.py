@@ -1,7 +1,5 @@
 """Heat maps: node x node or rail x node as numbers, laid out for inline SVG with the cells as one PNG."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections import Counter

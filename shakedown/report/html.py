@@ -1,7 +1,5 @@
 """The HTML page, which makes no request and escapes outside text, and the Markdown summary."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """The report for machines: JUnit XML for continuous integration, Prometheus text for the node exporter."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter

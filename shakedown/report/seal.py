@@ -4,8 +4,6 @@
 (`ssh-keygen -Y sign`, namespace `shakedown`), made with keys that sites already have.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

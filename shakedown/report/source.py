@@ -1,7 +1,5 @@
 """What a report is made from: the records of one judged run, indexed once, and the time each stage took."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Curves: a metric over message size against reference, gate and ceiling; the training loss over steps."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The tables of the report: results against references, every cell, thresholds, counters and inventory."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import dataclass
 

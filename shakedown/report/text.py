@@ -1,7 +1,5 @@
 """Numbers, sizes, series and outside text as a reader wants them. Everything shown passes through `inert`."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

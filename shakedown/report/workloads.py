@@ -1,7 +1,5 @@
 """CPU-GPU path, inference and training in the report, beyond the standard tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

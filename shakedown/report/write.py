@@ -1,7 +1,5 @@
 """The edge of the report: reads a run folder, judges it again and writes the four files."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass

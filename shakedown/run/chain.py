@@ -5,8 +5,6 @@ without every line after it being written anew as well. Where the submit host si
 asks, the last line's signature stands for all.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The files of a run, and what an ended write left."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

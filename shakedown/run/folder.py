@@ -1,7 +1,5 @@
 """The folder of a run: its records, and what is set aside."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Who holds the cluster, and whether that process lives."""
 
-from __future__ import annotations
-
 import fcntl
 import getpass
 import hashlib

@@ -1,7 +1,5 @@
 """A simulated fabric: leaves, spines, noise and planted faults, measured as if it were real, from a seed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum

@@ -1,7 +1,5 @@
 """The registry of noise models. A new one is a function and one entry here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Writes a simulated fabric as the files of a real run, to rehearse everything after the measurement."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

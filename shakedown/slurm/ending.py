@@ -1,7 +1,5 @@
 """How a job ended, how long to wait for it, and what to do where it hangs."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import threading

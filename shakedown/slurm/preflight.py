@@ -9,8 +9,6 @@ answer, no accounting) is no refusal: Slurm then says so of each job, or enforce
 What its commands print is text that others wrote: only whole fields of known names are read, and bounded.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Begin, resume and end a run on the submit host."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

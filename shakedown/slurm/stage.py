@@ -6,8 +6,6 @@ ReFrame's exit status is no verdict: a test that fails is judged later, from its
 an end gets a reason in the run, so that the report says it.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

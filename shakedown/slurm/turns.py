@@ -4,8 +4,6 @@
 order would be Slurm's choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Jobs and runs that are under way."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """The map of one host: which GPU is how near to which NIC, and what follows for Slurm and MPI."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Annotated, Literal

@@ -2,8 +2,6 @@
 
 Also how its tasks get the site's software."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """What several readers of outputs share: whether times and rates agree, and where the ranks ran."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

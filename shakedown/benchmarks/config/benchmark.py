@@ -1,7 +1,5 @@
 """The config stage's benchmark of hosts: its plan and its object. Settings, and parts that must be alike."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the run's snapshot says: parts that differ, hosts that are one machine, clocks that are off."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator

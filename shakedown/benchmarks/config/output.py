@@ -1,7 +1,5 @@
 """Settings read back from nodes, and who owns an address on a rail."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 from typing import NamedTuple

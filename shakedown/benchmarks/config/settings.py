@@ -1,8 +1,6 @@
 """What acceptance asks of the config stage, what its job reads back, what each setting must be by the intent,
 and what a read-back found, also of the host's end of a cable."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal

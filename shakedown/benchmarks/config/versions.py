@@ -1,7 +1,5 @@
 """Versions that a published system was measured with, against what the run found: told, never judged."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The GPUs of every node: their state, and nvbandwidth, in one job with a task on each node."""
 
-from __future__ import annotations
-
 from shakedown.benchmarks.base.contract import (
     Benchmark,
     JobKind,

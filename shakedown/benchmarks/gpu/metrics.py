@@ -1,7 +1,5 @@
 """The state of a node's GPUs, nvbandwidth, and power from the samples of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache

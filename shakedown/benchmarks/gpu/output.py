@@ -1,7 +1,5 @@
 """What nvidia-smi (`topo -m`, `--query-gpu=... --format=csv`) and nvbandwidth (`-j`, 0.4 to 0.8) print."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """What a node's GPUs show, before a job and at its end, against what they must show."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How fast every GPU works: matrix products and memory copies, one job with a task on each node."""
 
-from __future__ import annotations
-
 from shakedown.benchmarks.base import contract
 from shakedown.benchmarks.base.contract import (
     Benchmark,

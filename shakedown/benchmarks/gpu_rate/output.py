@@ -1,7 +1,5 @@
 """What program.py prints, the rate of every GPU, and why one is behind the others of its node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

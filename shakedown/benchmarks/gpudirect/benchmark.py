@@ -1,7 +1,5 @@
 """GPUDirect by perftest: every NIC with its nearest GPU, a far one and host memory, in a ring of nodes."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 from shakedown.benchmarks.base.contract import (

@@ -1,7 +1,5 @@
 """What a NIC carries of each memory, its share of what host memory gives, and which memory it really was."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Incast and all-to-all: one cell a receiver and rail, one job for all; plan and object."""
 
-from __future__ import annotations
-
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, NotAtNight, Tool, by_module
 from shakedown.benchmarks.incast.job import ALL_TO_ALL, HELD_BACK, NAME, Round, rounds_of
 from shakedown.benchmarks.incast.output import Crowd, Incast, IncastSettings, incast, moved

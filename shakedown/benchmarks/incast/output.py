@@ -1,7 +1,5 @@
 """What a NIC received from all its senders together, and whether they were held back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """Inference over the way between CPU and GPU, ResNet50 behind MLPerf LoadGen: plan and object."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A summary is complete with its last two lines, which count warnings and errors.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Literal

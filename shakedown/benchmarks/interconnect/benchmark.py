@@ -1,7 +1,5 @@
 """The way between CPU and every GPU against the plan, and copies over it: plan and object."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

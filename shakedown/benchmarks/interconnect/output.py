@@ -1,7 +1,5 @@
 """The way from the CPU to every GPU against the plan, copies over it, and what the report draws of both."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections import Counter

@@ -1,7 +1,5 @@
 """LoRA fine-tuning over all nodes: does training run, how fast, and who lags: plan and object."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The trainer's rates, loss, lag and traffic, held against the settings, and what a report draws of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The trainer's log, JSON lines (a `header`, `step` lines, a `summary`), and what its steps say."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

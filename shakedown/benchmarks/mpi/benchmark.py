@@ -1,7 +1,5 @@
 """MPI over the fabric, plan and object: ping-pong of neighbours, and a checked all-reduce over all nodes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What mpi4py's ping-pong, our all-reduce and UCX's log say: the numbers, and which way the messages went."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

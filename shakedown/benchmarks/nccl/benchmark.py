@@ -2,8 +2,6 @@
 
 Also the plan of the servers' power over single message sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """NCCL's own log (NCCL_DEBUG=INFO, 2.18 to 2.30): its lines, and `parse_nccl_log`, the entry point."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

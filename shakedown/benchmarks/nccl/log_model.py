@@ -1,7 +1,5 @@
 """Which way NCCL's data went and over which devices, by its log, and whether every connection is named."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Literal

@@ -2,8 +2,6 @@
 
 Also what must have left a node, and what the servers drew."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

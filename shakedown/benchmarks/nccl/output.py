@@ -1,7 +1,5 @@
 """What nccl-tests 2.13 to 2.19 and RCCL-tests print: `parse_nccl` is the entry point, for text and JSON."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ It holds the whole environment of the job, secrets included: `env` is dropped be
 at. A program that fails still closes its brackets, so the file is complete only with its last keys.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal

@@ -2,8 +2,6 @@
 
 A lost row or a damaged digit shows here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, NamedTuple
 

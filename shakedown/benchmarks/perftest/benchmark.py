@@ -1,7 +1,5 @@
 """perftest between all pairs of nodes, every rail, both directions: plan, place in the night, object."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """perftest's outputs, each held against what was ordered of its cell."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

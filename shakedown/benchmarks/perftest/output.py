@@ -1,7 +1,5 @@
 """perftest's text output, 4.5 (Debian 12) to 26.x: `parse_perftest` is the entry point."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

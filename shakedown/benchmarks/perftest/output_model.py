@@ -4,8 +4,6 @@ What perftest up to 23.x calls "MB/sec" is MiB/s: its format factor is 0x100000 
 divides by 125,000,000 bytes (perftest_parameters.c, print_report_bw). Results here are always in Gb/s.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from shakedown.records.base import Record

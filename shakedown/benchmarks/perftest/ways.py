@@ -3,8 +3,6 @@
 Pairs of one way are one block each, named by nodes alone, so that a plan of 1,024 nodes stays small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

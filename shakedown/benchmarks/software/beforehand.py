@@ -7,8 +7,6 @@ playbooks/acceptance.yml asks the nodes by `onnode.software look`. Exit status 0
 stderr. A node that did not answer is no refusal: the config stage looks at each by a job.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The site's software on every node: is it there, does it run, is it the same everywhere."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Tool, by_module

@@ -1,7 +1,5 @@
 """What the job that looks at a site's software is told to look at, and what it found on each node."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

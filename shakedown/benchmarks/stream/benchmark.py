@@ -1,7 +1,5 @@
 """Memory bandwidth of every NUMA node, measured as STREAM does: one job with a task on each node."""
 
-from __future__ import annotations
-
 from shakedown.benchmarks.base.contract import (
     Benchmark,
     JobKind,

@@ -1,7 +1,5 @@
 """What STREAM prints, McCalpin's 5.9 and 5.10 and ours, and which metric each number is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The config stage's benchmark of switches: their own settings, and both ends of every cable."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Collectives through PyTorch, on GPUs or CPUs, the second opinion beside nccl-tests: plan and object."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from shakedown.benchmarks.base import contract

@@ -1,7 +1,5 @@
 """Proof at the receiving end that RoCE keeps its traffic class from node to node: its plan and its object."""
 
-from __future__ import annotations
-
 from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Tool, by_module
 from shakedown.benchmarks.config.benchmark import SECTION
 from shakedown.benchmarks.config.settings import ConfigStage

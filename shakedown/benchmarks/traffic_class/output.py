@@ -1,7 +1,5 @@
 """What the receiving node kept of what arrived: the share in its class, and what was done to the rest."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What acceptance asks of the proof of the traffic class, and the settings of its job."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from shakedown.benchmarks.perftest.settings import MeshSettings

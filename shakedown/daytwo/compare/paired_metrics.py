@@ -1,7 +1,5 @@
 """Runs before and after one change, paired per node: better, equivalent, worse or undecided."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

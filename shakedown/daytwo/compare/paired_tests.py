@@ -5,8 +5,6 @@ night moves them together. So the shift of all is tested either against untouche
 against how far runs of one side differ, or, with one run a side, against how far two nights may.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

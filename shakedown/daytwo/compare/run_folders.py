@@ -1,7 +1,5 @@
 """The edge of a comparison: reads the run folders of both sides, and refuses what must not be compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

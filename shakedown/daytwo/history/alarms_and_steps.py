@@ -1,7 +1,5 @@
 """What a history shows: alarms, drift and steps, each with the inventory change that it coincides with."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Mapping, Sequence

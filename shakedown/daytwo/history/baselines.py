@@ -1,7 +1,5 @@
 """Taken out of nightly values before they are charted: a node's own week, what all nodes do together."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

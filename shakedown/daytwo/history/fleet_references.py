@@ -1,7 +1,5 @@
 """References from one's own fleet: what its history says a healthy node reaches, as profile and diff."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

@@ -1,7 +1,5 @@
 """Taking runs into a history, and merging months of them. What is refused is said and stays where it is."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

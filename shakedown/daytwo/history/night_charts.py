@@ -1,7 +1,5 @@
 """The charts behind the nightly alarms: the state of many series, taken on by one night at a time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal

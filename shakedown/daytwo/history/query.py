@@ -1,7 +1,5 @@
 """Questions to a history: one node over time, one metric of all nodes, and what changed where."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass

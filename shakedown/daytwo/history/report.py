@@ -1,7 +1,5 @@
 """A history put together for a reader: series, findings, inventory changes, as data and as a page."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

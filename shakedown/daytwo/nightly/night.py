@@ -4,8 +4,6 @@ A night that is cut off anywhere leaves files that say so: no result that was no
 that were not covered stay first in line.
 """
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a night measures: the part of the site, the share of each idle node, and one plan of all shares."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The night's configuration (nightly.json), and the playbook that is started on the plan."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a night has to say, and how it reaches people and machines: file, metrics, mail, signed webhook."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import smtplib

@@ -4,8 +4,6 @@ A claim is an entry of a profile whose scope has `configuration: A-against-B`: s
 metric is one of a closed list; the gate is the entry's, and the rules are those of a run's cells.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

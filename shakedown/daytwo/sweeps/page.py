@@ -3,8 +3,6 @@
 The page is made of the report's own parts: its style sheet, its charts, no script and no request.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

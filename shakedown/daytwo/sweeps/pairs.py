@@ -1,7 +1,5 @@
 """Sweeps of collectives over two networks or configurations, side by side: ratio per operation and size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

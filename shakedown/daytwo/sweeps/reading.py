@@ -4,8 +4,6 @@ Everything is read from the tools' own outputs by the readers that the verdict r
 holds either time or busbw of a size, is not looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar

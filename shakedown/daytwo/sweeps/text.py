@@ -1,7 +1,5 @@
 """A comparison of sweeps as text and as JSON; the page shows the same cells."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
