@@ -29,19 +29,12 @@ class Role(StrEnum):
 
 
 class NicWithRole(NamedTuple):
-    """A NIC with its role.
+    """A NIC with its role."""
 
-    Attributes:
-        nic: the NIC.
-        role: what it is taken for.
-        why: one sentence for a person.
-        sure: False: a guess, to be marked.
-    """
-
-    nic: NicAnswer
-    role: Role
-    why: str
-    sure: bool
+    nic: NicAnswer  # the NIC
+    role: Role  # what it is taken for
+    why: str  # one sentence for a person
+    sure: bool  # False: a guess, to be marked
 
 
 def judge_nics(nodes: Mapping[str, NodeAnswer]) -> dict[str, list[NicWithRole]]:

@@ -18,28 +18,17 @@ def _never(_asked: Any) -> bool:  # noqa: ANN401  (each section has a type of it
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One key of `acceptance`.
+    """One key of `acceptance`."""
 
-    Attributes:
-        key: its name in the file.
-        kind: the type that pydantic holds it to.
-        absent: its value where the site does not ask for it.
-        of_each_node: nodes may differ in it, because each is measured by itself.
-        needs_fabric: it measures the network, so a site of single hosts cannot ask for it.
-        joins_nodes: whether what is asked makes several nodes work together.
-        alone: how a site of single hosts asks for it instead.
-        reads_switches: it reads switches back, so what a switch cannot hold matters.
-        takes_variables: it has `variables` of the communication libraries, which one run may change.
-    """
-
-    key: str
-    kind: Any
-    absent: Any = None
-    of_each_node: bool = False
-    needs_fabric: bool = False
-    joins_nodes: Callable[[Any], bool] = _never
-    alone: str = ""
-    reads_switches: bool = False
+    key: str  # its name in the file
+    kind: Any  # the type that pydantic holds it to
+    absent: Any = None  # its value where the site does not ask for it
+    of_each_node: bool = False  # nodes may differ in it, because each is measured by itself
+    needs_fabric: bool = False  # it measures the network, so a site of single hosts cannot ask for it
+    joins_nodes: Callable[[Any], bool] = _never  # whether what is asked makes several nodes work together
+    alone: str = ""  # how a site of single hosts asks for it instead
+    reads_switches: bool = False  # it reads switches back, so what a switch cannot hold matters
+    # It has `variables` of the communication libraries, which one run may change.
     takes_variables: bool = False
 
 

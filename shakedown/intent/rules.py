@@ -31,19 +31,12 @@ _CABLE = ("port", "host", "netdev", "rail")
 
 
 class Problem(NamedTuple):
-    """What is wrong at one place.
+    """What is wrong at one place."""
 
-    Attributes:
-        key: the path, from the variable on: ("fabric", "roce", "cnp", "dscp").
-        what: a sentence that names the key and the value.
-        fix: what to do.
-        other: the path of the other place, where two contradict each other.
-    """
-
-    key: tuple[str | int, ...]
-    what: str
-    fix: str
-    other: tuple[str | int, ...] = ()
+    key: tuple[str | int, ...]  # the path, from the variable on: ("fabric", "roce", "cnp", "dscp")
+    what: str  # a sentence that names the key and the value
+    fix: str  # what to do
+    other: tuple[str | int, ...] = ()  # the path of the other place, where two contradict each other
 
     def __str__(self) -> str:
         return f"{self.what} -- {self.fix}" if self.fix else self.what

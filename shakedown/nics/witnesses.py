@@ -18,23 +18,15 @@ class WitnessCell(NamedTuple):
 
 
 class WitnessFault(NamedTuple):
-    """A fault and what sees it.
+    """A fault and what sees it."""
 
-    Attributes:
-        name: for tests and the page.
-        text: what is wrong.
-        points_at: where to look: cable, host, switch, fabric.
-        counters: by family, those that are judged; the first is named in the page as the best.
-        measured: the judged measurement that sees it, where counters of NICs do not or not alone.
-        cells: the same as the plan has it, where the site asks for it.
-    """
-
-    name: str
-    text: str
-    points_at: str
+    name: str  # for tests and the page
+    text: str  # what is wrong
+    points_at: str  # where to look: cable, host, switch, fabric
+    # By family, those that are judged; the first is named in the page as the best.
     counters: dict[str, list[str]]
-    measured: str = ""
-    cells: tuple[WitnessCell, ...] = ()
+    measured: str = ""  # the judged measurement that sees it, where counters of NICs do not or not alone
+    cells: tuple[WitnessCell, ...] = ()  # the same as the plan has it, where the site asks for it
 
     def witnessed(self, family: str) -> bool:
         """Whether something that is judged sees it on NICs of a family: a counter, or a cell beside."""

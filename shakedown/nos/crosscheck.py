@@ -54,19 +54,12 @@ class End(Record):
 
 
 class Check(Record):
-    """One property of one cable.
+    """One property of one cable."""
 
-    Attributes:
-        what: `mtu`, `pfc`, `dscp.26`, `speed`, `fec` or `cabling`.
-        cable: which.
-        fits: None if an end told nothing.
-        text: a sentence that names both ends.
-    """
-
-    what: Name
-    cable: SwitchCable
-    fits: bool | None
-    text: str
+    what: Name  # `mtu`, `pfc`, `dscp.26`, `speed`, `fec` or `cabling`
+    cable: SwitchCable  # which
+    fits: bool | None  # None if an end told nothing
+    text: str  # a sentence that names both ends
 
 
 def dscp_check(dscp: int) -> str:

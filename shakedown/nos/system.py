@@ -180,39 +180,34 @@ def no_links(_outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
 
 @dataclass(frozen=True)
 class SwitchSystem:
-    """One switch operating system.
+    """One switch operating system."""
 
-    Attributes:
-        name: as `roce_switch_nos` gives it.
-        parse: raw outputs of the counter commands to `{port: {counter: value}}`; None: no counter is read.
-        reported: what a configured port always reports. A port that lacks one of these was not read, which is
-            not zero.
-        may_report: what a port reports on some platforms, releases or links; judged where it is there.
-        forwarded: counters of what enters and what leaves whose sums over a rail's ports must agree, if the
-            system has such.
-        tells: what its read-backs report of a cable's end (constants of `crosscheck`); None: unknown, so
-            everything is checked, and what it does not report stays open.
-        end: one port of the settings' read-back (`found`) to fields of `crosscheck.End`.
-        links: rate (`speed_gbps`) and FEC (`fec`) of ports, from a counter reading.
-        neighbours: output of its LLDP command to neighbours; raises BadInput. None: it is not asked.
-        lossless_limit: lossless priorities that the platform can hold, where its documents give a number.
-        version: the system's own version in a counter reading, or nothing; None: it is not read.
-        not_done: what of the intent the role neither sets nor reads on this system, in words.
-        cable_lengths_m: lengths of cable, in metres, that its buffer profiles know; empty: any.
-    """
-
-    name: str
+    name: str  # as `roce_switch_nos` gives it
+    # Raw outputs of the counter commands to `{port: {counter: value}}`; None: no counter is read.
     parse: ParseCounters | None = None
+    # What a configured port always reports. A port that lacks one of these was not read, which is not zero.
     reported: Callable[[Classes], tuple[str, ...]] = lambda _classes: ()
+    # What a port reports on some platforms, releases or links; judged where it is there.
     may_report: tuple[str, ...] = ()
+    # Counters of what enters and what leaves whose sums over a rail's ports must agree, if the system has
+    # such.
     forwarded: tuple[str, str] | None = None
+    # What its read-backs report of a cable's end (constants of `crosscheck`); None: unknown, so everything is
+    # checked, and what it does not report stays open.
     tells: frozenset[str] | None = None
+    # One port of the settings' read-back (`found`) to fields of `crosscheck.End`.
     end: Callable[[Any, str], Tree] = tells_nothing
+    # Rate (`speed_gbps`) and FEC (`fec`) of ports, from a counter reading.
     links: Callable[[Outputs, Sequence[str]], dict[str, Tree]] = no_links
+    # Output of its LLDP command to neighbours; raises BadInput. None: it is not asked.
     neighbours: Callable[[str], Neighbours] | None = None
+    # Lossless priorities that the platform can hold, where its documents give a number.
     lossless_limit: int | None = None
+    # The system's own version in a counter reading, or nothing; None: it is not read.
     version: Callable[[Outputs], str] | None = None
+    # What of the intent the role neither sets nor reads on this system, in words.
     not_done: tuple[str, ...] = ()
+    # Lengths of cable, in metres, that its buffer profiles know; empty: any.
     cable_lengths_m: tuple[int, ...] = ()
 
     def can_tell(self, what: str) -> bool:

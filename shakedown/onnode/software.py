@@ -52,21 +52,14 @@ env -0 >&3
 
 @dataclass(frozen=True)
 class Ready:
-    """How to run a program of one software here.
+    """How to run a program of one software here."""
 
-    Attributes:
-        prefix: words before the program, that enter a container within this task.
-        step: options of an srun that starts the program in a container itself; then without the prefix.
-        interpreter: its Python.
-        program: the program itself, where the site names it and not its folder.
-        problem: why it cannot be run here.
-    """
-
-    prefix: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()  # words before the program, that enter a container within this task
+    # Options of an srun that starts the program in a container itself; then without the prefix.
     step: tuple[str, ...] = ()
-    interpreter: str = "python3"
-    program: str = ""
-    problem: Problem | None = None
+    interpreter: str = "python3"  # its Python
+    program: str = ""  # the program itself, where the site names it and not its folder
+    problem: Problem | None = None  # why it cannot be run here
 
     @property
     def contained(self) -> bool:

@@ -66,18 +66,12 @@ def payload_ceiling_gb_per_s(
 
 @dataclass(frozen=True)
 class GpuModel:
-    """One model of GPU.
+    """One model of GPU."""
 
-    Attributes:
-        name: as the fact `gpu` of references has it.
-        driver_name: pattern of what nvidia-smi calls it.
-        pcie_generation: of its host link, x16.
-        nvlink_gb_per_s: all its NVLinks together, GB/s (10^9 byte/s) in one direction; None: it has none.
-    """
-
-    name: str
-    driver_name: str
-    pcie_generation: int
+    name: str  # as the fact `gpu` of references has it
+    driver_name: str  # pattern of what nvidia-smi calls it
+    pcie_generation: int  # of its host link, x16
+    # All its NVLinks together, GB/s (10^9 byte/s) in one direction; None: it has none.
     nvlink_gb_per_s: float | None
 
 

@@ -22,21 +22,15 @@ Mesh = Literal["quick", "full"]
 
 @dataclass(frozen=True)
 class WantedScope:
-    """What a person wants measured; what is empty is all of it.
+    """What a person wants measured; what is empty is all of it."""
 
-    Attributes:
-        nodes: compute nodes that are judged.
-        rails: rails that are measured.
-        stages: rungs of the ladder.
-        partners: how many further nodes the nodes are measured with; None: as many as make three.
-        mesh: quick: each node with its two neighbours in a ring; full: every pair rail by rail, also where
-            the site asks for less; None: as the site asks.
-    """
-
-    nodes: tuple[str, ...] = ()
-    rails: tuple[str, ...] = ()
-    stages: tuple[Stage, ...] = ()
+    nodes: tuple[str, ...] = ()  # compute nodes that are judged
+    rails: tuple[str, ...] = ()  # rails that are measured
+    stages: tuple[Stage, ...] = ()  # rungs of the ladder
+    # How many further nodes the nodes are measured with; None: as many as make three.
     partners: int | None = None
+    # Quick: each node with its two neighbours in a ring; full: every pair rail by rail, also where the site
+    # asks for less; None: as the site asks.
     mesh: Mesh | None = None
 
 

@@ -106,27 +106,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class NoiseModel:
-    """One kind of noise.
+    """One kind of noise."""
 
-    Attributes:
-        name: as on the command line.
-        says: what happens in the cluster.
-        phase: when it acts.
-        act: changes a scene, given the parameters' values.
-        parameters: by name.
-        hard: healthy, but some of it looks like faults; a localiser may answer "undecided".
-        cell: it is the noise of a single result, and takes the place of the shape's own.
-        held_out: kept for the last check; no threshold was chosen with it.
-    """
-
-    name: str
-    says: str
-    phase: Phase
-    act: Callable[[Scene, Mapping[str, float]], None]
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    hard: bool = False
-    cell: bool = False
-    held_out: bool = False
+    name: str  # as on the command line
+    says: str  # what happens in the cluster
+    phase: Phase  # when it acts
+    act: Callable[[Scene, Mapping[str, float]], None]  # changes a scene, given the parameters' values
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)  # by name
+    hard: bool = False  # healthy, but some of it looks like faults; a localiser may answer "undecided"
+    cell: bool = False  # it is the noise of a single result, and takes the place of the shape's own
+    held_out: bool = False  # kept for the last check; no threshold was chosen with it
 
 
 @dataclass(frozen=True)
@@ -213,26 +202,16 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of a fabric and how it is measured.
+    """Size of a fabric and how it is measured."""
 
-    Attributes:
-        nodes: 2 to 4,096.
-        rails: 1 to 8.
-        pod: nodes on one leaf.
-        spines: spines of each rail's plane.
-        link_gbps: speed of every link.
-        cv: coefficient of variation of one measurement.
-        spread: healthy differences between NICs, as a standard deviation.
-        dips: part of the measurements that is low for no reason (a neighbour's traffic), by 3 % on average.
-    """
-
-    nodes: int
-    rails: int
-    pod: int = 16
-    spines: int = 4
-    link_gbps: float = 400.0
-    cv: float = 0.003
-    spread: float = 0.0005
+    nodes: int  # 2 to 4,096
+    rails: int  # 1 to 8
+    pod: int = 16  # nodes on one leaf
+    spines: int = 4  # spines of each rail's plane
+    link_gbps: float = 400.0  # speed of every link
+    cv: float = 0.003  # coefficient of variation of one measurement
+    spread: float = 0.0005  # healthy differences between NICs, as a standard deviation
+    # Part of the measurements that is low for no reason (a neighbour's traffic), by 3 % on average.
     dips: float = 0.001
 
     @property

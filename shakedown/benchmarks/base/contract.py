@@ -33,17 +33,12 @@ def without(settings: Any, *keys: str) -> Any:  # noqa: ANN401  (as the file has
 
 
 class TcpPath(Record):
-    """A node's interface in a TCP network that a job uses.
+    """A node's interface in a TCP network that a job uses."""
 
-    Attributes:
-        rail: the network, as `tcp_fabrics` names it.
-        mtu_bytes: of the interface and the way between the nodes.
-    """
-
-    rail: str
+    rail: str  # the network, as `tcp_fabrics` names it
     netdev: str
     ipv4: str
-    mtu_bytes: int
+    mtu_bytes: int  # of the interface and the way between the nodes
 
 
 TcpPaths = dict[str, tuple[TcpPath, ...]]
@@ -115,20 +110,14 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True)
 class Output(Generic[SettingsT_co]):
-    """One tool's own output and what was ordered of it.
+    """One tool's own output and what was ordered of it."""
 
-    Attributes:
-        text: what the tool wrote.
-        record: the journal's line, which says what cells the output measures.
-        order: the settings of the job, as the planner ordered them: from `jobs.json`, never from the copy
-            among the raw files, which the job could have changed.
-        folder: what else the job left.
-    """
-
-    text: str
-    record: OutputRecord
+    text: str  # what the tool wrote
+    record: OutputRecord  # the journal's line, which says what cells the output measures
+    # The settings of the job, as the planner ordered them: from `jobs.json`, never from the copy among the
+    # raw files, which the job could have changed.
     order: SettingsT_co
-    folder: JobFolder
+    folder: JobFolder  # what else the job left
 
     @property
     def file(self) -> Path:
@@ -204,29 +193,18 @@ def all_nodes(site: Site) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How one Slurm job starts its program.
+    """How one Slurm job starts its program."""
 
-    Attributes:
-        words: the command, each word quoted for a shell already.
-        keep: words before `srun`: a program that starts it, keeps its output and notes what it measures.
-        gpus: what the job asks Slurm for on every node, `--gres=gpu:N`; 0: nothing.
-        step_gpus: the same for the step.
-        variables: environment variables.
-        source: files of settings that the script reads first.
-        optional_source: the same, where they are there.
-        options: further options of sbatch.
-        step_options: further options of srun.
-    """
-
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # the command, each word quoted for a shell already
+    # Words before `srun`: a program that starts it, keeps its output and notes what it measures.
     keep: tuple[str, ...] = ()
-    gpus: int = 0
-    step_gpus: int = 0
-    variables: Mapping[str, str] = field(default_factory=dict)
-    source: tuple[str, ...] = ()
-    optional_source: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    step_options: tuple[str, ...] = ()
+    gpus: int = 0  # what the job asks Slurm for on every node, `--gres=gpu:N`; 0: nothing
+    step_gpus: int = 0  # the same for the step
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables
+    source: tuple[str, ...] = ()  # files of settings that the script reads first
+    optional_source: tuple[str, ...] = ()  # the same, where they are there
+    options: tuple[str, ...] = ()  # further options of sbatch
+    step_options: tuple[str, ...] = ()  # further options of srun
 
 
 def module(name: str, *arguments: object, python: str = "") -> tuple[str, ...]:
@@ -252,61 +230,47 @@ def by_module(
 
 @dataclass(frozen=True, kw_only=True)
 class JobKind:
-    """How jobs of one kind are ordered and started.
+    """How jobs of one kind are ordered and started."""
 
-    Attributes:
-        catches: which faults the job is there to find, in a sentence.
-        order: turns a job's settings in `jobs.json` into what metrics receive. Raises ValueError or BadInput.
-        launch: the command of a job, and the folder in which it leaves its outputs.
-        by_srun: one task a node, started by srun; else the program starts its own steps.
-        mpi: what `srun --mpi=` gets.
-        wait_s: seconds that the other tasks get once the first has ended; 0: until the job's time limit.
-        also_good: a further exit status that counts as success; 0: none.
-        outlives_nodes: the program goes on without a node that died.
-        each_node: what one node leaves does not depend on any other. If some nodes' tasks fail, and srun says
-            which, the others' outputs count.
-        completeness: command to run after a bad status; it exits with 0 if the outputs are complete except
-            for nodes that died.
-        uses: software that it runs, by the names of the site's `software` block.
-        lost_nodes: which nodes died, given the job's folder and its nodes; None: nothing tells. Packets that
-            their partners lost to them are not counted as the partners' fault.
-    """
-
-    catches: str
+    catches: str  # which faults the job is there to find, in a sentence
+    # Turns a job's settings in `jobs.json` into what metrics receive. Raises ValueError or BadInput.
     order: Callable[[Mapping[str, Any]], Any]
+    # The command of a job, and the folder in which it leaves its outputs.
     launch: Callable[[JobSpec, Path], Launch]
-    by_srun: bool = True
-    mpi: str = "none"
+    by_srun: bool = True  # one task a node, started by srun; else the program starts its own steps
+    mpi: str = "none"  # what `srun --mpi=` gets
+    # Seconds that the other tasks get once the first has ended; 0: until the job's time limit.
     wait_s: int = 8
-    also_good: int = 0
-    outlives_nodes: bool = False
+    also_good: int = 0  # a further exit status that counts as success; 0: none
+    outlives_nodes: bool = False  # the program goes on without a node that died
+    # What one node leaves does not depend on any other. If some nodes' tasks fail, and srun says which, the
+    # others' outputs count.
     each_node: bool = False
+    # Command to run after a bad status; it exits with 0 if the outputs are complete except for nodes that
+    # died.
     completeness: Callable[[Path], tuple[str, ...]] | None = None
-    uses: tuple[ProgramName, ...] = ()
+    uses: tuple[ProgramName, ...] = ()  # software that it runs, by the names of the site's `software` block
+    # Which nodes died, given the job's folder and its nodes; None: nothing tells. Packets that their partners
+    # lost to them are not counted as the partners' fault.
     lost_nodes: Callable[[Path, tuple[str, ...]], Collection[str] | None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """One kind of output that jobs of a benchmark leave.
+    """One kind of output that jobs of a benchmark leave."""
 
-    Attributes:
-        metrics: which number of it is which metric.
-        told_by_file: the field of a journal's record (`test`, `direction`) by which several records share one
-            file, because the file itself tells their results apart.
-        that_count: which of a job's records count, where a later one may supersede an earlier; None: all.
-        moved: what must have gone over the NICs for an output that has been read; the NICs' counters must
-            show it. None: nothing is known. Raises BadInput.
-        moved_check: the check among its cells that they have to bear out; empty: all of its cells.
-        own_bytes: whether an output, given its text, holds something that no second one has (times of many
-            sizes, process ids, random numbers): two of the same bytes are then a copy. None: none does.
-    """
-
-    metrics: Metrics
+    metrics: Metrics  # which number of it is which metric
+    # The field of a journal's record (`test`, `direction`) by which several records share one file, because
+    # the file itself tells their results apart.
     told_by_file: str = ""
+    # Which of a job's records count, where a later one may supersede an earlier; None: all.
     that_count: Callable[[Iterable[OutputRecord]], Iterable[OutputRecord]] | None = None
+    # What must have gone over the NICs for an output that has been read; the NICs' counters must show it.
+    # None: nothing is known. Raises BadInput.
     moved: Callable[[Output[Any]], Iterator[Moved]] | None = None
-    moved_check: str = ""
+    moved_check: str = ""  # the check among its cells that they have to bear out; empty: all of its cells
+    # Whether an output, given its text, holds something that no second one has (times of many sizes, process
+    # ids, random numbers): two of the same bytes are then a copy. None: none does.
     own_bytes: Callable[[str], bool] | None = None
 
 
@@ -325,35 +289,25 @@ class Parser:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """One benchmark.
+    """One benchmark."""
 
-    Attributes:
-        name: its folder's name.
-        stage: its rung of the ladder.
-        section: its key in a site's acceptance.yml. Two benchmarks may share one.
-        plan: adds cells and jobs to the draft, from what the site asks in the section: by node where the
-            section is of each node. Cells without a reference stand in `draft.missing`.
-        night: its place in the nightly rotation, or why it has none.
-        jobs: how its jobs are started, by `JobSpec.kind`.
-        tools: what its jobs leave, by the journal's `tool`.
-        parsers: what `shakedown parse` reads of it.
-        words: its tests as a person calls them, for sentences and tables of the verdict. A test that is
-            not here is called by its name, with blanks for underscores.
-        measures: unit and direction of what it measures, by test and metric, where no shipped profile has a
-            reference for it: a first run can then make one (`shakedown plan --learn`).
-        gather: measurements that come from no job, read from the run's folder.
-    """
-
-    name: str
-    stage: Stage
-    section: Section
+    name: str  # its folder's name
+    stage: Stage  # its rung of the ladder
+    section: Section  # its key in a site's acceptance.yml. Two benchmarks may share one.
+    # Adds cells and jobs to the draft, from what the site asks in the section: by node where the section is
+    # of each node. Cells without a reference stand in `draft.missing`.
     plan: Callable[[PlanDraft, Any], None]
-    night: Night
-    jobs: Mapping[str, JobKind] = field(default_factory=dict)
-    tools: Mapping[str, Tool] = field(default_factory=dict)
-    parsers: tuple[Parser, ...] = ()
+    night: Night  # its place in the nightly rotation, or why it has none
+    jobs: Mapping[str, JobKind] = field(default_factory=dict)  # how its jobs are started, by `JobSpec.kind`
+    tools: Mapping[str, Tool] = field(default_factory=dict)  # what its jobs leave, by the journal's `tool`
+    parsers: tuple[Parser, ...] = ()  # what `shakedown parse` reads of it
+    # Its tests as a person calls them, for sentences and tables of the verdict. A test that is not here is
+    # called by its name, with blanks for underscores.
     words: Mapping[str, str] = field(default_factory=dict)
+    # Unit and direction of what it measures, by test and metric, where no shipped profile has a reference for
+    # it: a first run can then make one (`shakedown plan --learn`).
     measures: Mapping[tuple[str, str], tuple[str, Better]] = field(default_factory=dict)
+    # Measurements that come from no job, read from the run's folder.
     gather: Callable[[Plan, Path], Iterator[Measurement]] | None = None
 
 

@@ -56,17 +56,12 @@ _VENDORS = {"cuda": NVIDIA, "rocm": AMD}
 
 @dataclass(frozen=True)
 class NearGpu:
-    """A GPU as seen from one NIC.
+    """A GPU as seen from one NIC."""
 
-    Attributes:
-        index: its number in the order of PCI addresses, which CUDA_DEVICE_ORDER=PCI_BUS_ID makes CUDA's own.
-        bdf: its PCI address.
-        distance: of nvidia-smi topo -m.
-    """
-
+    # Its number in the order of PCI addresses, which CUDA_DEVICE_ORDER=PCI_BUS_ID makes CUDA's own.
     index: int
-    bdf: str
-    distance: str
+    bdf: str  # its PCI address
+    distance: str  # of nvidia-smi topo -m
 
     def told(self) -> dict[str, Any]:
         """Return it as the node notes it."""

@@ -54,17 +54,11 @@ class GpuDirect(Record):
 
 
 class Memory(Record):
-    """How perftest reaches GPU memory.
+    """How perftest reaches GPU memory."""
 
-    Attributes:
-        interface: what allocates it.
-        path: how NICs reach it.
-        gpus: how many the job has on each node.
-    """
-
-    interface: Interface
-    path: Path
-    gpus: int
+    interface: Interface  # what allocates it
+    path: Path  # how NICs reach it
+    gpus: int  # how many the job has on each node
 
 
 class GpuDirectSettings(MeshSettings):
@@ -85,18 +79,13 @@ _DMABUF = "using DMA-BUF for GPU buffer address at "
 
 @dataclass(frozen=True)
 class Used:
-    """What one side of perftest printed of its memory.
+    """What one side of perftest printed of its memory."""
 
-    Attributes:
-        gpu: whether its buffer is a GPU's.
-        path: of a GPU's buffer, dma-buf or peer-mem: perftest registers the GPU's address itself where it
-            names no dma-buf, which only a peer-memory module makes possible.
-        address: of the GPU, as far as it was printed: `18:00`, ROCm's `18`; empty: not printed.
-    """
-
-    gpu: bool
+    gpu: bool  # whether its buffer is a GPU's
+    # Of a GPU's buffer, dma-buf or peer-mem: perftest registers the GPU's address itself where it names no
+    # dma-buf, which only a peer-memory module makes possible.
     path: str
-    address: str
+    address: str  # of the GPU, as far as it was printed: `18:00`, ROCm's `18`; empty: not printed
 
     def is_of(self, bdf: str) -> bool:
         """Whether the GPU is the one with this PCI address."""

@@ -80,17 +80,11 @@ def output_name(pattern: str, sender: str, receiver: str, rail: str) -> str:
 
 @dataclass(frozen=True)
 class Round:
-    """What happens at one time on one rail.
+    """What happens at one time on one rail."""
 
-    Attributes:
-        pattern: of names.py.
-        rail: whose NICs carry it.
-        senders: of each receiver, who sends to it.
-    """
-
-    pattern: str
-    rail: str
-    senders: dict[str, tuple[str, ...]]
+    pattern: str  # of names.py
+    rail: str  # whose NICs carry it
+    senders: dict[str, tuple[str, ...]]  # of each receiver, who sends to it
 
     def partners(self, node: str) -> list[str]:
         """Return with whom a node has to do, in the order of the receivers' and senders' names."""

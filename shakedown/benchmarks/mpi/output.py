@@ -62,22 +62,17 @@ class Mpi(Record):
 
 
 class MpiSettings(SizeSweep):
-    """One benchmark on one group of nodes.
+    """One benchmark on one group of nodes."""
 
-    Attributes:
-        transport: what UCX must choose; None: ordered by a release that did not look.
-        devices: by node, the devices that it may use: RDMA devices, or for TCP interfaces.
-        pinned: whether every rank must run where its node's rank file says.
-        variables: the environment of the job; none: what the node's own file sets.
-        paths: what is looked at before anything is measured over TCP, by node.
-        timed: whether the ping-pong prints times and samples beside its bandwidths; not of older releases.
-    """
-
-    transport: Transport | None = None
+    transport: Transport | None = None  # what UCX must choose; None: ordered by a release that did not look
+    # By node, the devices that it may use: RDMA devices, or for TCP interfaces.
     devices: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    pinned: bool = False
+    pinned: bool = False  # whether every rank must run where its node's rank file says
+    # The environment of the job; none: what the node's own file sets.
     variables: dict[Variable, VariableValue] = Field(default_factory=dict)
+    # What is looked at before anything is measured over TCP, by node.
     paths: TcpPaths = Field(default_factory=dict)
+    # Whether the ping-pong prints times and samples beside its bandwidths; not of older releases.
     timed: bool = False
 
 

@@ -123,16 +123,7 @@ class ExpectedWay(NcclExpect):
 
 
 class NcclSettings(Record):
-    """One sweep on one group of nodes by one launcher.
-
-    Attributes:
-        gpus: how many GPUs each node has.
-        shared_gpus: nodes that may have one GPU together; of all others that is refused.
-        timeout_s: of one run of one program.
-        sizes: messages, in bytes, as nccl-tests steps through them.
-        smallest: by test, the smallest message in bytes that its operation does not round down to nothing.
-        params: what tells the cells of this job from those of another.
-    """
+    """One sweep on one group of nodes by one launcher."""
 
     operations: tuple[Operation, ...]
     min_bytes: int
@@ -147,14 +138,15 @@ class NcclSettings(Record):
     split: Split = "none"
     network: str = ""  # the TCP fabric that it measures; none: the RoCE fabric
     launcher: Launcher
-    gpus: dict[str, int]
-    shared_gpus: tuple[str, ...] = ()
+    gpus: dict[str, int]  # how many GPUs each node has
+    shared_gpus: tuple[str, ...] = ()  # nodes that may have one GPU together; of all others that is refused
     variables: dict[str, str]
-    params: Params
+    params: Params  # what tells the cells of this job from those of another
     power: bool = False
     server_power: bool = False  # whether the servers' BMCs are read while it runs
-    timeout_s: int
-    sizes: tuple[int, ...]
+    timeout_s: int  # of one run of one program
+    sizes: tuple[int, ...]  # messages, in bytes, as nccl-tests steps through them
+    # By test, the smallest message in bytes that its operation does not round down to nothing.
     smallest: dict[str, int] = Field(default_factory=dict)
     expect: ExpectedWay
     # What is looked at before anything is measured over TCP, by node.

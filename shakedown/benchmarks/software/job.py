@@ -45,19 +45,13 @@ _TOLD = re.compile(r"lib(cuda|cudart|nccl|mpi|open-pal|ucp|pmix|ibverbs|mlx5|efa
 
 @dataclass(frozen=True)
 class VersionProbe:
-    """How one software is looked at.
+    """How one software is looked at."""
 
-    Attributes:
-        program: the program whose libraries are told; empty: an interpreter is asked instead.
-        version: what prints its version, and the pattern of it.
-        parts: further commands, each with the pattern of its version, by the name of the part.
-        works: what the first command must print to have run.
-    """
-
-    program: str
-    version: tuple[tuple[str, ...], str] = ((), "")
+    program: str  # the program whose libraries are told; empty: an interpreter is asked instead
+    version: tuple[tuple[str, ...], str] = ((), "")  # what prints its version, and the pattern of it
+    # Further commands, each with the pattern of its version, by the name of the part.
     parts: tuple[tuple[str, tuple[str, ...], str], ...] = ()
-    works: str = ""
+    works: str = ""  # what the first command must print to have run
 
 
 PROBES = {

@@ -16,18 +16,12 @@ class TrafficClass(Record):
 
 
 class WantedClass(Record):
-    """How data of RoCE must arrive, and where each NIC is connected.
+    """How data of RoCE must arrive, and where each NIC is connected."""
 
-    Attributes:
-        dscp: its DSCP.
-        ecn: the two bits beside it as they are sent: 2 is ECT(0), 0 is Not-ECT (RFC 3168).
-        priority: the priority of the receiving NIC in which it is counted.
-        ports: (leaf, port) by node and rail, where the inventory names them.
-    """
-
-    dscp: int
-    ecn: int
-    priority: int
+    dscp: int  # its DSCP
+    ecn: int  # the two bits beside it as they are sent: 2 is ECT(0), 0 is Not-ECT (RFC 3168)
+    priority: int  # the priority of the receiving NIC in which it is counted
+    # (leaf, port) by node and rail, where the inventory names them.
     ports: dict[str, dict[str, tuple[str, str]]] = Field(default_factory=dict)
 
 

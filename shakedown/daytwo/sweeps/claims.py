@@ -24,26 +24,17 @@ def time_reduction_percent(time: float, baseline: float) -> float:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim and what became of it.
+    """One claim and what became of it."""
 
-    Attributes:
-        id: of the reference.
-        what: operation, size and metric in words.
-        published: the reference's value, in `unit`.
-        gate: the worst value that passes.
-        value: as measured; None: not measured.
-        required: whether it decides.
-    """
-
-    id: str
-    what: str
+    id: str  # of the reference
+    what: str  # operation, size and metric in words
     unit: str
-    published: float
-    gate: float
-    value: float | None
+    published: float  # the reference's value, in `unit`
+    gate: float  # the worst value that passes
+    value: float | None  # as measured; None: not measured
     outcome: Outcome
     reason: str
-    required: bool
+    required: bool  # whether it decides
     source: str
 
 

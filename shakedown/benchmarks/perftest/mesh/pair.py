@@ -70,15 +70,11 @@ def unwatched(_netdevs: Mapping[str, str]) -> contextlib.AbstractContextManager[
 
 @dataclass(frozen=True)
 class Buffers:
-    """The memory that perftest uses here, where an operation names one.
+    """The memory that perftest uses here, where an operation names one."""
 
-    Attributes:
-        words: perftest's options, by rail and memory.
-        lacking: why there is none.
-    """
-
+    # Perftest's options, by rail and memory.
     words: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    lacking: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    lacking: Mapping[tuple[str, str], str] = field(default_factory=dict)  # why there is none
 
     def problems(self) -> dict[str, str]:
         """Return what is lacking as a partner hears of it, beside the problems of rails."""
