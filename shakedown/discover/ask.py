@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from shakedown.intent.slurm_block import SlurmBlock, SlurmName
 from shakedown.onnode import discover_probe
-from shakedown.records.base import Name, Record
+from shakedown.records.base import Document, Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import read_as, refusal
 from shakedown.records.untrusted import loads, read_plain
@@ -64,7 +64,7 @@ class NicAnswer(Record):
         return self.speed_mbps // 1000 if self.speed_mbps and self.speed_mbps >= 1000 else None
 
 
-class NodeAnswer(Record):
+class NodeAnswer(Document):
     """What one node answered (`onnode/discover_probe.py`)."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -73,8 +73,6 @@ class NodeAnswer(Record):
     nics: tuple[NicAnswer, ...]
     default_interfaces: tuple[_OptionalDevice, ...] = ()
     lldp: Annotated[str, Field(max_length=2_000_000)] = ""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 _Way = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]*$")]
@@ -93,10 +91,9 @@ class Connection(Record):
         return self.model_dump(exclude_none=True)
 
 
-class Answers(Record):
+class Answers(Document):
     """What was asked for a site, and what was answered (`--record FILE`, `--from FILE`)."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     nodes: dict[HostName, NodeAnswer] = Field(min_length=1)
     silent: dict[HostName, Annotated[str, Field(max_length=300)]] = Field(default_factory=dict)  # and why
     addresses: dict[
@@ -112,8 +109,6 @@ class Answers(Record):
     account: SlurmName | None = None
     qos: SlurmName | None = None
     reservation: SlurmName | None = None
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 def read_answers(file: Path) -> Answers:

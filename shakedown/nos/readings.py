@@ -9,11 +9,11 @@ from math import ceil
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from shakedown.nos.registry import counters_of, known
 from shakedown.nos.system import COUNTERS, LOST, Classes, Due, PortCounters, ratios
-from shakedown.records.base import Name, PortName, Record, Stage
+from shakedown.records.base import Document, Name, PortName, Record, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
 from shakedown.records.refusals import refusal
@@ -121,7 +121,7 @@ class SwitchOutput(Record):
     stdout: str
 
 
-class SwitchReading(Record):
+class SwitchReading(Document):
     """One reading of one switch (`SWITCH.before.json`, `SWITCH.after.json`)."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -132,8 +132,6 @@ class SwitchReading(Record):
     classes: Classes
     cabling: tuple[CableReading, ...] = Field(min_length=1)
     outputs: dict[str, SwitchOutput]
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @model_validator(mode="after")
     def _one_cable_a_port(self) -> SwitchReading:

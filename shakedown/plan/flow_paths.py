@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Name, Record
+from shakedown.records.base import Document, Name
 from shakedown.records.plan import Plan
 from shakedown.records.reading import open_plain
 from shakedown.records.refusals import refusal
@@ -18,16 +17,13 @@ _MOST_FLOWS = 1_000_000
 LONGEST_LINE = 4096  # bytes; a line names three machines and a rail
 
 
-class FlowPath(Record):
+class FlowPath(Document):
     """The spine that one flow crosses (a line of `paths.jsonl`), where a site knows its paths."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     source: Name
     sink: Name
     rail: Name
     spine: Name
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 def read_paths(file: Path) -> Iterator[FlowPath]:

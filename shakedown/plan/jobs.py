@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shakedown.intent.acceptance import Waits
 from shakedown.intent.links import links
 from shakedown.intent.site import Fabric, NicSpec, Site
 from shakedown.intent.software import Sources
 from shakedown.nos.readings import port_name
-from shakedown.records.base import Name, Params, Record, Stage
+from shakedown.records.base import Document, Name, Params, Record, Stage
 
 _WAYS_OF_PERFTEST = ("qps", "connection", "sweep")
 
@@ -94,10 +94,9 @@ class SwitchLink(Record):
     plane: Name | None = None
 
 
-class Jobs(Record):
+class Jobs(Document):
     """All jobs of a run, in the order of the ladder (`jobs.json`)."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     run: Name
     jobs: tuple[JobSpec, ...]
     nics: dict[Name, tuple[NicSpec, ...]]  # by node
@@ -107,8 +106,6 @@ class Jobs(Record):
     submit: tuple[str, ...] = ()
     prolog_s: int = Field(default=0, ge=0)
     max_jobs: int = Field(default=1, ge=1)  # jobs of a stage at a time
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @model_validator(mode="after")
     def _names_differ(self) -> Jobs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -90,6 +90,14 @@ class Record(BaseModel):
     """Base of all records: immutable, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Document(Record):
+    """A record that is a file of its own, or a line of one: it says of which release it is."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class Stage(StrEnum):

@@ -11,9 +11,9 @@ from functools import lru_cache
 from itertools import pairwise, product
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from shakedown.records.base import Better, Name, Params, Record, Stage, params_text, shape
+from shakedown.records.base import Better, Document, Name, Params, Record, Stage, params_text, shape
 from shakedown.records.pairs import AllPairs, PairsAcross, apart
 
 Words = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -288,10 +288,9 @@ class Remeasure(Record):
     risk: float = Field(default=0.001, gt=0, lt=0.1)
 
 
-class Plan(Record):
+class Plan(Document):
     """Everything that must be measured, and against what (`plan.json`)."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     run: Name
     system: Name
     profile: Name | None = None
@@ -316,8 +315,6 @@ class Plan(Record):
     expectation: Expectation | None = None
     # What it leaves out, and why.
     not_covered: tuple[NotCovered, ...] = ()
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @model_validator(mode="after")
     def _every_cell_is_referenced_once(self) -> Plan:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from shakedown.records.base import Better, CounterValue, Name, Params, Record, Stage, cell_id
+from shakedown.records.base import Better, CounterValue, Document, Name, Params, Record, Stage, cell_id
 from shakedown.records.wording import FILE_NAME, LONGEST_FILE_NAME
 
 # How long something took; more than centuries would overflow the arithmetic of times.
@@ -26,10 +26,9 @@ class RunProblem(Record):
     message: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
-class Measurement(Record):
+class Measurement(Document):
     """One measured value (a line of `results.jsonl`)."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     run: Name
     stage: Stage
     test: Name
@@ -57,22 +56,19 @@ class Measurement(Record):
     disturbed: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     problem: RunProblem | None = None
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
     @property
     def cell(self) -> str:
         """The identity of the cell that this measures."""
         return cell_id(self.stage, self.test, self.metric, self.nodes, self.rail, self.direction, self.params)
 
 
-class OutputRecord(Record):
+class OutputRecord(Document):
     """One tool's own output inside a job (a line of `raw/<job>/outputs.jsonl`, written while the job runs).
 
     This is the only link between a file of raw text and the cell it measures, so the program that started the
     tool writes it when the tool ends; it is never derived later from the order of lists.
     """
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     tool: Name  # the registry of benchmarks knows what its outputs mean
     test: Name
     file: Annotated[str, Field(pattern=f"^{FILE_NAME}$", max_length=LONGEST_FILE_NAME)]
@@ -88,13 +84,10 @@ class OutputRecord(Record):
     # Of the order that the job was run under, if there was one (order.json).
     nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-
-class JobRecord(Record):
+class JobRecord(Document):
     """What Slurm says of one job (`raw/<job>/job.json`, written by ReFrame's guard after the job ended)."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     run: Name
     stage: Stage
     test: Name
@@ -109,13 +102,10 @@ class JobRecord(Record):
     # SHA-256 of files.json: what the folder held when the job had ended. None: nobody looked.
     files: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-
-class CounterReading(Record):
+class CounterReading(Document):
     """One counter of one NIC or switch port over a test (a line of `counters.jsonl`)."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     run: Name
     stage: Stage
     test: Name
@@ -133,8 +123,6 @@ class CounterReading(Record):
     unread: str | None = None
     job: str | None = None
     raw: str | None = None
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @property
     def delta(self) -> int | None:
@@ -178,17 +166,14 @@ class ClockReading(Record):
         return self
 
 
-class Snapshot(Record):
+class Snapshot(Document):
     """What the run was made on: the snapshot that a later comparison needs."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     run: Name
     taken: str
     components: tuple[Component, ...] = ()
     submit: Name | None = None  # whose clock the nodes' clocks are held against
     clocks: tuple[ClockReading, ...] = ()
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     def ahead_s(self, host: str) -> tuple[float, float] | None:
         """Return how far a host's clock is ahead of the submit host's, at least and at most, in seconds.

@@ -1,10 +1,8 @@
 """What was decided: `verdict.json`."""
 
-from typing import Literal
+from pydantic import Field
 
-from pydantic import ConfigDict, Field
-
-from shakedown.records.base import Name, Outcome, Params, Record, Stage
+from shakedown.records.base import Document, Name, Outcome, Params, Record, Stage
 
 
 class CellVerdict(Record):
@@ -62,10 +60,9 @@ class Coverage(Record):
         return self.planned > 0 and self.measured == self.planned
 
 
-class Verdict(Record):
+class Verdict(Document):
     """The verdict on a run (`verdict.json`): a pure function of plan, results and counters."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     run: Name
     outcome: Outcome
     reason: str  # one sentence
@@ -83,5 +80,3 @@ class Verdict(Record):
     problems: tuple[str, ...] = ()
     # What explains a mesh's bad results, the likeliest first. They explain; cells decide.
     causes: tuple[CauseVerdict, ...] = ()
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

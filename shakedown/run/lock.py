@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from shakedown.records.base import Name, Record
+from shakedown.records.base import Document, Name
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
@@ -146,10 +146,9 @@ _TRIES, _EVERY_S = 20, 0.25  # for the mutex
 Word = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\x20-\x7e]+$")]
 
 
-class Holder(Record):
+class Holder(Document):
     """Who holds a submit host: a run, and the ansible-playbook that makes it."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     run: Name
     host: Word  # the controller: its name and a digest of its machine-id
     boot: Word  # its boot id and process namespace: a process is named by its number within these
@@ -158,8 +157,6 @@ class Holder(Record):
     user: Word
     since: Word  # RFC 3339, UTC
     ticket: Word  # tells this holder from every other
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @property
     def controller(self) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from shakedown.records.base import Record
+from shakedown.records.base import Document
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
 from shakedown.records.refusals import refusal
@@ -26,17 +26,14 @@ _FROM, _TO = 0.4, 0.95
 FEWEST = 5  # readings within that time
 
 
-class PowerSample(Record):
+class PowerSample(Document):
     """One reading: exactly one of `watts` and `problem`."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     time: str  # RFC 3339, UTC
     # What the server drew.
     watts: Annotated[float, Field(gt=0, le=MOST_WATTS, allow_inf_nan=False)] | None = None
     # Why there is no reading.
     problem: Annotated[str, Field(max_length=200)] | None = None
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @model_validator(mode="after")
     def _one_of_both(self) -> PowerSample:

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
 
-from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import FiniteFloat, ValidationError
 
 from shakedown.benchmarks.planning import read_site
 from shakedown.daytwo.draining import Action, Drainer, Policy
@@ -34,7 +33,7 @@ from shakedown.daytwo.nightly.playbook import NightlyConfig, measure
 from shakedown.daytwo.nightly.report import Night
 from shakedown.intent.site import Site
 from shakedown.judge.judged import judge_folder
-from shakedown.records.base import Outcome, Record
+from shakedown.records.base import Document, Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search
 from shakedown.records.verdict import Verdict
@@ -47,14 +46,11 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _AHEAD_S = 3600
 
 
-class Rotation(Record):
+class Rotation(Document):
     """When each slot of each node was covered last, in Unix time (`rotation.json`)."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     first: FiniteFloat  # when the rotation began: slots never covered have waited since then
     covered: dict[str, dict[str, FiniteFloat]]
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 @dataclass(frozen=True)

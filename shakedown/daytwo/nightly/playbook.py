@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from shakedown.intent.slurm_block import AccessOption
-from shakedown.records.base import Name, Record, shape
+from shakedown.records.base import Document, Name, Record, shape
 from shakedown.records.plan import Plan
 from shakedown.run.folder import JOBS, write_aside
 
@@ -51,10 +51,9 @@ class Draining(Record):
     max_fraction: float = Field(default=0.1, ge=0, le=1)
 
 
-class NightlyConfig(Record):
+class NightlyConfig(Document):
     """The nightly's configuration."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     checkout: str  # this project: playbooks/ and .venv/
     inventory: str
     state: str  # folder of rotation, lock, history, runs and drain log
@@ -73,8 +72,6 @@ class NightlyConfig(Record):
     keep_history_days: int | None = Field(default=None, ge=31)
     drain: Draining = Draining()
     deliver: Delivery = Delivery()
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
