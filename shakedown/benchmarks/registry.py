@@ -45,5 +45,4 @@ PARSERS: tuple[Parser, ...] = tuple(parser for b in BENCHMARKS for parser in b.p
 UNPUBLISHED = {pair: (b.stage, *unit) for b in BENCHMARKS for pair, unit in b.measures.items()}
 # Tests in words, where their name is not what a person would say.
 TEST_WORDS = {test: words for b in BENCHMARKS for test, words in b.words.items()}
-# The model of a site's acceptance.yml.
-Acceptance = acceptance_model(b.section for b in BENCHMARKS)
+Acceptance = acceptance_model(b.section for b in BENCHMARKS)  # the model of a site's acceptance.yml

@@ -66,8 +66,7 @@ def _program(first: str) -> Callable[..., object]:
     return get_command(alone if alone.registered_commands or alone.registered_groups else app)
 
 
-# What typer makes of Ctrl-C: a shell's status for it, and no word.
-_TYPERS_INTERRUPT = 130
+_TYPERS_INTERRUPT = 130  # what typer makes of Ctrl-C: a shell's status for it, and no word
 
 
 def _complain(words: str) -> ExitStatus:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from shakedown.judge.localise.pair_results import PairResults
     from shakedown.run.folder import Run
 
-# So many missing cells are named one by one.
-_NAMED = 10
+_NAMED = 10  # so many missing cells are named one by one
 
 _mesh = group("mesh", "Measure all pairs of nodes in one allocation.")
 

@@ -58,8 +58,7 @@ def order(
     return ExitStatus.PASS
 
 
-# More would bury the first ones; all are in --json.
-_MOST_LINES = 40
+_MOST_LINES = 40  # more would bury the first ones; all are in --json
 
 
 @command("shakedown seal reports/runs/lab --key ~/.ssh/id_ed25519")

@@ -9,8 +9,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.wording import natural_key
 
-# With two good partners a pair that is slow again shows which of its ends is slow.
-PARTNERS = 2
+PARTNERS = 2  # with two good partners a pair that is slow again shows which of its ends is slow
 
 
 def failed_part(site: Site, judged: JudgedRun) -> WantedScope:

@@ -17,12 +17,9 @@ from shakedown.records.errors import BadInput
 from shakedown.records.wording import natural_key
 from shakedown.topology.host_map import pairs
 
-# The MTU that vendors' guides give a RoCE fabric's switches: room for hosts of 9000 bytes.
-_SWITCH_MTU = 9216
-# Where no NIC tells its rate.
-_UNKNOWN_GBPS = 100
-# A subnet wider than this between two NICs of one rail is no rail's.
-_WIDEST = 8
+_SWITCH_MTU = 9216  # the MTU that vendors' guides give a RoCE fabric's switches: room for hosts of 9000 bytes
+_UNKNOWN_GBPS = 100  # where no NIC tells its rate
+_WIDEST = 8  # a subnet wider than this between two NICs of one rail is no rail's
 
 
 @dataclass(frozen=True)

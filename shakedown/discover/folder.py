@@ -41,8 +41,7 @@ _PLAIN = re.compile(
     re.IGNORECASE,
 )
 _CHECK = f"  {MARK}"
-# `printable` words of the machines are cut at this.
-_COMMENT = 200
+_COMMENT = 200  # `printable` words of the machines are cut at this
 
 LEAF_PORTS = """\
 ---

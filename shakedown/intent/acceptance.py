@@ -46,8 +46,7 @@ class AcceptanceBase(Record):
 
     sections: ClassVar[tuple[Section, ...]] = ()
 
-    # References beyond the fabric's own profile.
-    profiles: tuple[Name, ...] = ()
+    profiles: tuple[Name, ...] = ()  # references beyond the fabric's own profile
     # Facts for matching references, such as gpu: H100-SXM.
     scope: dict[Name, int | str] = Field(default_factory=dict)
     # Seconds that one measurement of the mesh may take beyond its duration.
@@ -57,20 +56,17 @@ class AcceptanceBase(Record):
     # Whether results of the mesh outside their gate are measured again at the end of their test, so that all
     # samples decide; false: the first result decides, and one low by chance fails a healthy cluster.
     measure_again: bool = True
-    # Whether counters of NICs and switch ports are held to their references.
-    counter_tests: bool = True
+    counter_tests: bool = True  # whether counters of NICs and switch ports are held to their references
     # Whether each NIC must be of a driver whose error counters are known; else the plan says which is not.
     known_nics_only: bool = False
     # Whether the fabric may reorder packets (adaptive routing, packet spraying): then a NIC that counts
     # packets out of sequence shows no loss.
     reorders: bool = False
-    # How long a run waits for Slurm.
-    waits: Waits = Waits()
+    waits: Waits = Waits()  # how long a run waits for Slurm
     # Slurm jobs of a stage at a time, on different nodes; 1: one after the other. No more than the QOS lets a
     # user have (MaxJobsPerUser, MaxSubmitJobsPerUser).
     max_jobs: int = Field(default=64, ge=1, le=1024)
-    # What a reader of the report must know about this site.
-    caveats: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()  # what a reader of the report must know about this site
 
     def asked(self) -> Iterable[tuple[Section, Any]]:
         """Yield every section that the site asks for, with what it asks."""
@@ -100,10 +96,8 @@ class Manage(Record):
     shared_folder: StrictBool = False
     # perftest, OpenMPI and the tools that read and set NICs are installed from the system's packages.
     packages: StrictBool = False
-    # The RoCE class of the switches is configured and read back.
-    switches: StrictBool = False
-    # NICs, PCIe and pinning of the hosts are set and read back.
-    hosts: StrictBool = True
+    switches: StrictBool = False  # the RoCE class of the switches is configured and read back
+    hosts: StrictBool = True  # NICs, PCIe and pinning of the hosts are set and read back
 
 
 class Ownership(Record):

@@ -16,8 +16,7 @@ HOST, UPLINK, SPINE = "host", "uplink", "spine"
 BY_NAME = ("leaf", "leaf_port", "spine", "spine_port")
 BY_RULE = ("leaves", "leaf_ports", "spines", "spine_ports")
 _AT = ("fabric", "switches", "links")
-# A stated ratio is of whole and half parts; less than this is rounding.
-_RATIO_STEP = 0.005
+_RATIO_STEP = 0.005  # a stated ratio is of whole and half parts; less than this is rounding
 
 
 class Link(NamedTuple):

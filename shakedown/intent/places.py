@@ -267,8 +267,7 @@ _WORDS = {
     "bool_type": "must be true or false",
     "too_short": "must not be empty",
 }
-# Enough to mend an inventory by; the rest shows when these are gone.
-_MOST = 5
+_MOST = 5  # enough to mend an inventory by; the rest shows when these are gone
 
 
 def refuse(found: Sequence[tuple[str | None, Problem]], inventory: Path) -> BadInput:

@@ -164,16 +164,12 @@ class SlurmBlock(Record):
 
     # Partition of the jobs. Without it: Slurm's default, and `all` where the playbooks make Slurm.
     partition: SlurmName | None = None
-    # Account that the jobs are charged to.
-    account: SlurmName | None = None
-    # Quality of service of the jobs.
-    qos: SlurmName | None = None
+    account: SlurmName | None = None  # account that the jobs are charged to
+    qos: SlurmName | None = None  # quality of service of the jobs
     # Reservation that the jobs run in, a maintenance one too; every planned node must be in it.
     reservation: SlurmName | None = None
-    # Features that the nodes must have, as sbatch --constraint takes them.
-    constraint: str | None = None
-    # Comment of every job, for whoever reads squeue.
-    comment: str | None = None
+    constraint: str | None = None  # features that the nodes must have, as sbatch --constraint takes them
+    comment: str | None = None  # comment of every job, for whoever reads squeue
     # Further options of sbatch, such as --mem=0, from a closed list.
     options: tuple[SbatchOption, ...] = Field(default=(), max_length=32)
     # Login name that owns jobs, ReFrame and the stage folder. Without it: who connects to the submit host.

@@ -59,8 +59,7 @@ NETDEV_BYTES = ("netdev.tx_bytes", "netdev.rx_bytes", 1)
 _FRAMES = tuple(
     f"ethtool.{way}_{name}" for way in ("rx", "tx") for name in ("packets_phy", "good_frames", "unicast.nic")
 )
-# Less may be within a NIC alone, or counted when a driver looks again.
-_ENOUGH_MOVED_BYTES = 10_000_000
+_ENOUGH_MOVED_BYTES = 10_000_000  # less may be within a NIC alone, or counted when a driver looks again
 
 
 def counts_rdma_bytes(counters: Mapping[str, int]) -> bool:
@@ -128,10 +127,8 @@ _ON_THE_WIRE = (
     ("ethtool.{}_bytes_phy", "ethtool.{}_packets_phy"),
     ("ethtool.{}_bytes", "ethtool.{}_good_frames"),
 )
-# Of less than this, connection set-up and its answers are a part that shows.
-_ENOUGH_BYTES = 10_000_000
-# A reading takes some time itself: a ratio over less than this says little.
-_SHORTEST_S = 1.0
+_ENOUGH_BYTES = 10_000_000  # of less than this, connection set-up and its answers are a part that shows
+_SHORTEST_S = 1.0  # a reading takes some time itself: a ratio over less than this says little
 
 BER = "phy.pre_fec_ber_e12"
 SYMBOL_ERRORS = "phy.symbol_errors_e15"

@@ -49,8 +49,7 @@ class End(Record):
     fec: str | None = None  # as both ends spell it after lower-casing: none, rs, fc
     # Who is at the other end, `leaf0/swp1`; empty: LLDP was read and no neighbour was heard.
     neighbours: tuple[str, ...] | None = None
-    # What LLDP calls this port beside its name.
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()  # what LLDP calls this port beside its name
 
 
 class Check(Record):

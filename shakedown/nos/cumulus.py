@@ -86,8 +86,7 @@ def end(found: Tree, port: str) -> Tree:
     }
 
 
-# As ethtool names them, and as switches do.
-_FEC = {"off": "none", "baser": "fc"}
+_FEC = {"off": "none", "baser": "fc"}  # as ethtool names them, and as switches do
 
 
 def links(outputs: Outputs, ports: Sequence[str]) -> dict[str, Tree]:

@@ -125,8 +125,7 @@ def links(outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
     return found
 
 
-# The last line of the report.
-_TOTAL = re.compile(r"(?m)^[^\S\n]*+Total entries displayed: *(\d{1,9})\s*\Z")
+_TOTAL = re.compile(r"(?m)^[^\S\n]*+Total entries displayed: *(\d{1,9})\s*\Z")  # the last line of the report
 # The heading of the brief table.
 _BRIEF = re.compile(r"(?m)^[^\S\n]*+Device ID\s+Local Intf\s")
 _SILENT = {"null", "not advertised", ""}

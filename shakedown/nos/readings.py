@@ -31,10 +31,8 @@ SENT, RECEIVED = "tx_utilisation_percent", "rx_utilisation_percent"
 IMBALANCE = "uplink_imbalance_percent"
 OF_UPLINK, OF_LEAF = (IDLE, SENT, RECEIVED), (IMBALANCE,)
 UPLINK_COUNTERS = (*OF_UPLINK, *OF_LEAF)
-# What they are made from.
-NEEDED = ("tx_bytes", "rx_bytes")
-# Less than this part of its siblings' mean is routing protocols' chatter.
-_IDLE_SHARE = 0.01
+NEEDED = ("tx_bytes", "rx_bytes")  # what they are made from
+_IDLE_SHARE = 0.01  # less than this part of its siblings' mean is routing protocols' chatter
 # Below this mean rate the leaf's uplinks carried no test at all: nothing can be said of any. 10^9 bit/s.
 _QUIET_GBPS = 1e-4
 
@@ -96,8 +94,7 @@ def _imbalance(shares: Sequence[float | None]) -> int | None:
 # keyed to the host NIC at the other end by the cabling that the reading carries.
 
 RecordT = TypeVar("RecordT", bound=Record)
-# `port` of a counter that is of a switch as a whole.
-WHOLE_SWITCH = "switch"
+WHOLE_SWITCH = "switch"  # `port` of a counter that is of a switch as a whole
 # A port's traffic never decreases: where it did, its drops were set back with it.
 _TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
 

@@ -25,8 +25,7 @@ _MOST = 32_768
 # Counters of single rings: "rx12_packets", "tx0_3_cqes", "ch4_events" (mlx5), "[7]: rx_discards" (bnxt),
 # "rx_queue_3_bytes" (ice, older virtio_net), "rx-3.bytes" (i40e). A 400G NIC has thousands; none is judged.
 _OF_RING = re.compile(r"\[\d+\]|(?:rx|tx|ch|rx_queue_|tx_queue_|rx-|tx-|veb\.tc_)\d+[_.]")
-# What the names of the records have not: blanks, brackets, colons.
-UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
+UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")  # what the names of the records have not: blanks, brackets, colons
 
 Ioctl = Callable[[int, int, bytearray], object]
 

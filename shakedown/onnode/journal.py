@@ -18,8 +18,7 @@ from typing import Any
 from shakedown.onnode.noted import note, note_line
 
 NONCE = "SHAKEDOWN_NONCE"  # the environment variable that jobs of an order have
-# Between SIGTERM, on which srun ends its own step, and SIGKILL.
-_GRACE_S = 10.0
+_GRACE_S = 10.0  # between SIGTERM, on which srun ends its own step, and SIGKILL
 
 
 def now() -> str:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 _BDF = re.compile(r"^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
-# PCI classes (pci_ids.h): network, display, processing accelerator.
-_WANTED = ("0x02", "0x03", "0x12")
+_WANTED = ("0x02", "0x03", "0x12")  # PCI classes (pci_ids.h): network, display, processing accelerator
 # PCI Express Base Specification: capability 0x10, extended capability 0x000d (ACS).
 _CAP_EXPRESS, _EXT_ACS = 0x10, 0x000D
 

@@ -13,8 +13,7 @@ TRANSFER_RATE_GT_PER_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 ENCODING = {1: 8 / 10, 2: 8 / 10, 3: 128 / 130, 4: 128 / 130, 5: 128 / 130, 6: 242 / 256}
 WIDTHS = (1, 2, 4, 8, 16)
 MAX_PAYLOADS_BYTES = (128, 256, 512, 1024, 2048, 4096)
-# Framing (with sequence number) and LCRC around every TLP up to generation 5: 4 + 4 B.
-_TLP_FRAMING_BYTES = 8
+_TLP_FRAMING_BYTES = 8  # framing (with sequence number) and LCRC around every TLP up to generation 5: 4 + 4 B
 # In a flit, 6 B more belong to the data link layer, and TLPs have no framing of their own.
 _FLIT_TLP_SHARE = 236 / 242
 _FLIT_GENERATION = 6

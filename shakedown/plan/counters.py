@@ -155,8 +155,7 @@ def _uplink_counter(draft: PlanDraft, entry: ReferenceEntry, stage: Stage, name:
         if not set(NEEDED) <= set(switch.reports):
             why, required = f"{switch.nos} does not report {' and '.join(NEEDED)}", False
         elif name == IDLE and not _all_used(draft, switch.name, len(uplinks)):
-            # By chance too few flows leave an uplink without any.
-            required = False
+            required = False  # by chance too few flows leave an uplink without any
         for port in (link.port for link in uplinks) if name in OF_UPLINK else (WHOLE_SWITCH,):
             blocks.setdefault((None, port, why, required), []).append(switch.name)
     _add(draft, entry, stage, blocks)

@@ -51,20 +51,16 @@ class PlanDraft:
     jobs: list[JobSpec] = field(default_factory=list)
     # Cells without a reference, by what is said of them. Planning goes on, so that all are told at once.
     missing: dict[str, MissingReference] = field(default_factory=dict)
-    # Cells without a reference are measured to make one of, and not judged.
-    learn: bool = False
+    learn: bool = False  # cells without a reference are measured to make one of, and not judged
     # What benchmarks measure that no shipped profile has, by test and metric, for a run that learns.
     unpublished: Mapping[tuple[str, str], Kind] = field(default_factory=dict)
-    # Which pairs are measured, over what the site asks.
-    mesh: Mesh | None = None
+    mesh: Mesh | None = None  # which pairs are measured, over what the site asks
     # What the plan does not cover, beside what the site says itself.
     caveats: list[str] = field(default_factory=list)
-    # Of the benchmark that plans now: of what it adds.
-    stage: Stage = Stage.CONFIG
+    stage: Stage = Stage.CONFIG  # of the benchmark that plans now: of what it adds
     # Tests whose jobs measure again what lies outside its gate (records.plan.Remeasure).
     remeasured: list[str] = field(default_factory=list)
-    # Parts of a test that the site leaves out.
-    not_covered: list[NotCovered] = field(default_factory=list)
+    not_covered: list[NotCovered] = field(default_factory=list)  # parts of a test that the site leaves out
 
     @property
     def nodes(self) -> tuple[str, ...]:

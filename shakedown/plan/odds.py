@@ -17,8 +17,7 @@ from shakedown.records.wording import count
 from shakedown.statistics.robust import SMALLEST_CLASS, more_than, most_by_chance
 
 CV, DIPS = 0.003, 0.001
-# Standard error of a median over that of a mean, for normal values.
-_MEDIAN = math.sqrt(math.pi / 2)
+_MEDIAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean, for normal values
 
 
 class _Size(NamedTuple):

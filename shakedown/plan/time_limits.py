@@ -76,8 +76,7 @@ def _most(intervals: Sequence[tuple[int, int]]) -> int:
 
 # sbatch may need its 60 s (job_submit_timeout in reframe_tests/settings.py), a job's end 30 s.
 _EACH_JOB_S = 90
-# ReFrame's start, and the two minutes that nodes get to report to a controller that was away.
-_ONCE_S = 240
+_ONCE_S = 240  # ReFrame's start, and the two minutes that nodes get to report to a controller that was away
 
 
 def stage_limit_s(jobs: Jobs, stage: Stage, *, retries: int = 0) -> int:

@@ -153,8 +153,7 @@ _Groups = Annotated[
     # A refusal then names what was written, not what else it might have been.
     Discriminator(_kind_of_groups),
 ]
-# Cells of blocks that may share some; groups of a night have a few thousand.
-_MOST_COMPARED = 1_000_000
+_MOST_COMPARED = 1_000_000  # cells of blocks that may share some; groups of a night have a few thousand
 
 
 class PlanItem(Record):
@@ -280,8 +279,7 @@ class Remeasure(Record):
     tests: tuple[Name, ...] = Field(min_length=1)  # those whose jobs measure again
     again: int = Field(default=2, ge=2, le=10)  # further samples that a doubtful cell needs
     at_most: int = Field(default=6, ge=2, le=20)  # how often a cell is measured again
-    # Part of a test's cells that may be transient.
-    budget: float = Field(default=0.005, gt=0, lt=0.1)
+    budget: float = Field(default=0.005, gt=0, lt=0.1)  # part of a test's cells that may be transient
     # Part of a test's cells that may have no value at first.
     late_budget: float = Field(default=0.025, gt=0, lt=0.1)
     # Probability with which a cluster that keeps to the budgets fails all the same.
@@ -301,10 +299,8 @@ class Plan(Document):
     references: dict[Name, Reference]
     # What emulated or recorded parts mean for the reader; printed in the report.
     caveats: tuple[str, ...] = ()
-    # The part of the site that was asked for, if it is not the whole.
-    scope: PlanScope | None = None
-    # Failures that are accepted, each signed for by a person.
-    waivers: tuple[Waiver, ...] = ()
+    scope: PlanScope | None = None  # the part of the site that was asked for, if it is not the whole
+    waivers: tuple[Waiver, ...] = ()  # failures that are accepted, each signed for by a person
     # When a cell outside its gate is measured again. None: never, its first result decides.
     remeasure: Remeasure | None = None
     # What a plan of this size can tell: how often a healthy cluster fails, and a slow NIC passes.
@@ -313,8 +309,7 @@ class Plan(Document):
     nic_counters: tuple[str, ...] = ()
     # How long it is expected to take and may take; None: made before plans said so.
     expectation: Expectation | None = None
-    # What it leaves out, and why.
-    not_covered: tuple[NotCovered, ...] = ()
+    not_covered: tuple[NotCovered, ...] = ()  # what it leaves out, and why
 
     @model_validator(mode="after")
     def _every_cell_is_referenced_once(self) -> Plan:

@@ -90,8 +90,7 @@ def ended(main: Callable[[], int]) -> NoReturn:
 
 
 PACKAGE = Path(__file__).resolve().parent.parent
-# What PYTHONPATH must hold for another interpreter to find this package.
-SOURCE = PACKAGE.parent
+SOURCE = PACKAGE.parent  # what PYTHONPATH must hold for another interpreter to find this package
 # LoadGen's harness and the LoRA trainer, in a checkout and on the submit host; other environments run them.
 WORKLOADS = SOURCE / "workloads"
 

@@ -26,8 +26,7 @@ R = TypeVar("R", bound=Record)
 # Made once: making one takes longer than reading a line. Numbers stay text, since Python refuses one of
 # thousands of digits, and the keys behind it are looked at too.
 _DISTINCT = json.JSONDecoder(object_pairs_hook=untrusted.distinct, parse_int=str)
-# A line that may be JSON.
-_JSON = re.compile(rb"\n[ \t\r]*[{\[][^\n]*")
+_JSON = re.compile(rb"\n[ \t\r]*[{\[][^\n]*")  # a line that may be JSON
 
 
 def open_plain(path: Path) -> BufferedReader:

@@ -74,8 +74,7 @@ class Verdict(Document):
     cells: tuple[CellVerdict, ...]
     # Cells that passed only when they were measured again, by the plan's rule for that.
     transients: tuple[CellVerdict, ...] = ()
-    # Cells that were measured without being planned: reported, never counted.
-    unplanned: tuple[str, ...] = ()
+    unplanned: tuple[str, ...] = ()  # cells that were measured without being planned: reported, never counted
     # Flaws of the run itself: a file cut off in a line, a node that no cell measures.
     problems: tuple[str, ...] = ()
     # What explains a mesh's bad results, the likeliest first. They explain; cells decide.

@@ -97,8 +97,7 @@ def count(many: int, noun: str) -> str:
 # What file systems take (NAME_MAX of Linux, in bytes; our names are ASCII). The note of a mesh about a cell
 # across rails names a node three times and two rails, so nothing less is enough.
 LONGEST_FILE_NAME = 255
-# A whole name, without anchors.
-FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.,+=-]*"
+FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.,+=-]*"  # a whole name, without anchors
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -76,15 +76,12 @@ Text = Annotated[str, Field(min_length=1, strict=True)]
 class OutsidePlan(Record):
     """Published figures outside the plan: rows of the profile, or an item that no row stands for."""
 
-    # Rows of the profile: a name, or with a final `*` all that begin so.
-    rows: tuple[Text, ...] = ()
+    rows: tuple[Text, ...] = ()  # rows of the profile: a name, or with a final `*` all that begin so
     # What is published, where no row stands for it; `printed` is the figure.
     item: Text | None = None
     printed: Text | None = None
-    # What holds a site to it, where that is not a run's verdict.
-    judged_by: Text | None = None
-    # Why no cell is held to it.
-    why: Text
+    judged_by: Text | None = None  # what holds a site to it, where that is not a run's verdict
+    why: Text  # why no cell is held to it
 
     @model_validator(mode="after")
     def _rows_or_item(self) -> OutsidePlan:

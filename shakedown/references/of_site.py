@@ -21,8 +21,7 @@ _OF_PFC = (
     *(f"counter.ethtool.{way}_{name}" for way in ("rx", "tx") for name in ("global_pause", "pause_frames")),
     "counter.ethtool.link_xoff_",
 )
-# In the name of a counter: the site's own RoCE priority.
-_PRIORITY = "prioN"
+_PRIORITY = "prioN"  # In the name of a counter: the site's own RoCE priority
 
 
 def families_of(site: Site) -> dict[NicFamily | None, list[str]]:

@@ -39,8 +39,7 @@ _LATENCY_US, _LATENCY_P99_US = 40.0, 400.0
 _HANG_US = 5e6
 _SHOWN = "start-up, not the link, decides at this size: shown and held to its ceiling, judged by no floor"
 _NO_FLOOR = "physics gives no bound on the time of a small message: shown, judged by no floor"
-# PCIe Max Payload Size that gives the highest ceiling of what servers use.
-_MAX_PAYLOAD_BYTES = 512
+_MAX_PAYLOAD_BYTES = 512  # PCIe Max Payload Size that gives the highest ceiling of what servers use
 
 
 @dataclass(frozen=True)

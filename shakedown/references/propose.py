@@ -14,15 +14,12 @@ from shakedown.statistics.robust import median
 
 # A proposal is no reference: nothing here is used by a plan until a person has put it into a profile.
 
-# Fewer repeats say nothing about their spread.
-MIN_SAMPLES = 3
-# A bound closer to the value than this would measure the tool's resolution and chance.
-FLOOR = 0.02
+MIN_SAMPLES = 3  # fewer repeats say nothing about their spread
+FLOOR = 0.02  # a bound closer to the value than this would measure the tool's resolution and chance
 # Of a normal value the range of three repeats is 1.7 standard deviations in the mean: two ranges beyond the
 # median are 3.4 of them.
 RANGES = 2.0
-# What `set_by` begins with until a person has put a name there.
-UNSIGNED = "proposed:"
+UNSIGNED = "proposed:"  # what `set_by` begins with until a person has put a name there
 
 
 def tolerance_of(samples: tuple[float, ...]) -> float:
@@ -119,8 +116,7 @@ def profile_of(name: str, plan: Plan, entries: list[dict[str, object]]) -> dict[
 _SOURCE = "none yet: this run is to make it"
 # What comes out wrong or lost is never learnt: a first run with wrong sums must not make them the rule.
 _WRONG = ("wrong", "nonfinite_steps")
-# Stage, unit and direction.
-Kind = tuple[Stage, str, Better]
+Kind = tuple[Stage, str, Better]  # stage, unit and direction
 
 
 def learnt_entry(
@@ -169,8 +165,7 @@ def _kinds() -> dict[tuple[str, str], frozenset[Kind]]:
     return {key: frozenset(kinds) for key, kinds in found.items()}
 
 
-# The one index level: a test attribute that holds `scope_key` of the test's own scope.
-INDEX = "scope_key"
+INDEX = "scope_key"  # the one index level: a test attribute that holds `scope_key` of the test's own scope
 
 
 def scope_key(scope: Mapping[str, ScopeValue]) -> str:

@@ -38,8 +38,7 @@ class Verification:
     reason: str
     signer: str | None
     outcome: Outcome | None
-    # Everything that is not what was ordered.
-    findings: tuple[SealFinding, ...] = ()
+    findings: tuple[SealFinding, ...] = ()  # everything that is not what was ordered
 
     @property
     def authentic(self) -> bool:

@@ -13,8 +13,7 @@ from shakedown.run.redact import redact_bytes
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 
 
-# A run's own folders are three deep.
-DEEPEST = 16
+DEEPEST = 16  # a run's own folders are three deep
 
 
 def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str]:
@@ -102,8 +101,7 @@ def redacted_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterato
         yield name, content, redact_bytes(content)
 
 
-# As `write_aside` names what it is writing: .NAME.PID.new
-_ASIDE = re.compile(r"\..+\.(\d{1,10})\.new")
+_ASIDE = re.compile(r"\..+\.(\d{1,10})\.new")  # as `write_aside` names what it is writing: .NAME.PID.new
 
 
 def leftovers(folder: Path) -> Iterator[Path]:

@@ -38,8 +38,7 @@ ORDER, ORDER_SIGNATURE = "order.json", "order.json.sig"
 # the playbook never fetches it, and lists in FOREIGN what lay on the share under such a name.
 OF_CONTROLLER = ("switches.*", "server_power", "paths.jsonl", "nightly.json", "playbook.txt", "foreign.txt")
 FOREIGN = "foreign.txt"
-# A collective over 4,096 named nodes is a line of about 60 kB.
-LONGEST_LINE = 1 << 20
+LONGEST_LINE = 1 << 20  # a collective over 4,096 named nodes is a line of about 60 kB
 # What a path below raw/ may not be made of.
 _SUBPATH = frozenset({"", ".", ".."})
 _NAME: TypeAdapter[str] = TypeAdapter(Name)

@@ -19,8 +19,7 @@ from shakedown.records.untrusted import complete_lines
 from shakedown.statistics.robust import median
 
 FOLDER = "server_power"  # under raw/
-# No server of one BMC draws more, and one that is on draws more than nothing.
-MOST_WATTS = 100_000
+MOST_WATTS = 100_000  # no server of one BMC draws more, and one that is on draws more than nothing
 # A program starts, connects and warms up first, and ends between two readings: what counts lies between.
 _FROM, _TO = 0.4, 0.95
 FEWEST = 5  # readings within that time
@@ -32,8 +31,7 @@ class PowerSample(Document):
     time: str  # RFC 3339, UTC
     # What the server drew.
     watts: Annotated[float, Field(gt=0, le=MOST_WATTS, allow_inf_nan=False)] | None = None
-    # Why there is no reading.
-    problem: Annotated[str, Field(max_length=200)] | None = None
+    problem: Annotated[str, Field(max_length=200)] | None = None  # why there is no reading
 
     @model_validator(mode="after")
     def _one_of_both(self) -> PowerSample:

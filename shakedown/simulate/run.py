@@ -39,8 +39,7 @@ FLEET_MIN_EFFECT = 0.035
 # What a line of results.jsonl and one of paths.jsonl take.
 _RESULT_BYTES, _PATH_BYTES = 400, 90
 _PARAMS = f'{{"size_bytes":{SIZE_BYTES},"rails_at_once":"one"}}'
-# Errors that a bad cable counts at both of its ends during one test.
-_SYMBOL_ERRORS = 4000
+_SYMBOL_ERRORS = 4000  # errors that a bad cable counts at both of its ends during one test
 # As the NICs of a real run name them (nics/witnesses.py).
 _COUNTERS = ("ethtool.rx_crc_errors_phy", "ethtool.link_down_events_phy")
 

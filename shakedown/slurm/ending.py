@@ -29,8 +29,7 @@ T = TypeVar("T")
 _EVERY_S = 5.0
 # A controller that has just started shows nodes as not responding until each has answered it.
 _SETTLE_S = 120.0
-# squeue forgets a job before slurmctld has noted its last state.
-_COMPLETING_S = 30.0
+_COMPLETING_S = 30.0  # squeue forgets a job before slurmctld has noted its last state
 
 
 @dataclass(eq=False)
@@ -177,8 +176,7 @@ def problem(kind: Literal["environment", "killed", "not-run", "other"], message:
 # out of this (`slurm_job_cancel_reasons`) raises while the test waits, after which it never ends.
 
 _CANCEL_EVERY_S = 10.0
-# A node that is back within so many looks was only slow to answer.
-_LOOKS = 3
+_LOOKS = 3  # a node that is back within so many looks was only slow to answer
 
 
 @dataclass(eq=False)

@@ -102,8 +102,7 @@ SMALLEST_CLASS = 6
 # Asymptotic efficiency of the MAD against the standard deviation for normal data (Rousseeuw and Croux 1993):
 # a MAD of n values knows the spread as well as a standard deviation of 0.37 n values.
 MAD_EFFICIENCY = 0.37
-# Part of the outliers of a class that may be healthy.
-FALSE_DISCOVERIES = 0.01
+FALSE_DISCOVERIES = 0.01  # part of the outliers of a class that may be healthy
 
 
 def median(values: Sequence[float]) -> float:

@@ -23,8 +23,7 @@ from shakedown.records.program import SOURCE, WORKLOADS
 from shakedown.records.results import Measurement, OutputRecord, RunProblem
 from shakedown.run.nic_counters import JobFolder
 
-# Files that a job reads.
-Program = PlainPath
+Program = PlainPath  # files that a job reads
 
 
 def without(settings: Any, *keys: str) -> Any:  # noqa: ANN401  (as the file has it)

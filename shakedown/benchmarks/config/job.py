@@ -23,8 +23,7 @@ from shakedown.run import service
 # answered (REACHABLE): a kernel keeps the MAC of a NIC that was swapped long ago, and calls it STALE.
 
 _TABLE = ("ip", "-j", "-4", "neigh", "show")
-# RFC 863: whoever listens there throws away what comes.
-_DISCARD_PORT = 9
+_DISCARD_PORT = 9  # RFC 863: whoever listens there throws away what comes
 # An old entry's owner is asked 5 s after it was used (arp(7), delay_first_probe_time), three times a second
 # apart, and then everybody.
 _WAIT_S = 12.0
@@ -137,8 +136,7 @@ def read_table(text: str, netdev: str) -> dict[str, str]:
 # FOLDER/spec.json says which targets are wanted and on which rail each NIC is.
 
 SOCKET = "/run/shakedown/settings.sock"
-# A read-back takes a second on hardware and half a minute on an emulated node.
-_TIMEOUT_S = 180.0
+_TIMEOUT_S = 180.0  # a read-back takes a second on hardware and half a minute on an emulated node
 
 
 def ask(path: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:

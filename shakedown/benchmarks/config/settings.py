@@ -47,8 +47,7 @@ ENVIRONMENT = "environment"
 # What other machines say of a NIC's address, and what they say when one that is heard of here is not whose it
 # should be.
 DUPLICATES, NEIGHBOURS = "ipv4.duplicates", "ipv4.neighbours"
-# Everything that a node compares and the intent does not name.
-OTHERS = "others"
+OTHERS = "others"  # everything that a node compares and the intent does not name
 
 
 class FoundSetting(Record):

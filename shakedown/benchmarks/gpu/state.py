@@ -416,8 +416,7 @@ def _sysfs(pci: str) -> str:
     return f"{domain[-4:]}:{rest}"
 
 
-# What `Measurement.disturbed` holds.
-_MOST_CHARACTERS = 500
+_MOST_CHARACTERS = 500  # what `Measurement.disturbed` holds
 
 
 def at_end(folder: JobFolder, node: str) -> GpuLook | None:

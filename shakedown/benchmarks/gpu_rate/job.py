@@ -24,12 +24,9 @@ from shakedown.onnode.software import Ready, enter
 from shakedown.records.errors import ExitStatus
 from shakedown.records.program import SOURCE
 
-# The longest that the node's GPUs wait for the slowest of their processes to load PyTorch.
-_START_S = 50.0
-# How often the processes' outputs are looked at meanwhile.
-_LOOK_S = 0.1
-# Between two kinds of work: making the matrices, finding the size of a batch.
-_BETWEEN_S = 6.0
+_START_S = 50.0  # the longest that the node's GPUs wait for the slowest of their processes to load PyTorch
+_LOOK_S = 0.1  # how often the processes' outputs are looked at meanwhile
+_BETWEEN_S = 6.0  # between two kinds of work: making the matrices, finding the size of a batch
 
 
 @job

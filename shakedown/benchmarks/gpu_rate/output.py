@@ -25,8 +25,7 @@ class GpuRate(Record):
 
     # bf16 and fp8: products of square matrices; copy: from a GPU's memory into the same GPU's memory.
     work: tuple[Work, ...] = Field(default=("bf16", "copy"), min_length=1)
-    # Windows of one second that count, of each kind of work.
-    seconds: int = Field(default=30, ge=10, le=3600)
+    seconds: int = Field(default=30, ge=10, le=3600)  # windows of one second that count, of each kind of work
     # Seconds of the same work before the first window, until clocks and temperature have settled.
     warmup_s: int = Field(default=5, ge=0, le=600)
     # Side of the square matrices, in elements.
@@ -49,8 +48,7 @@ class GpuRateSettings(GpuRate):
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-# Rounding of a rate that is printed with all its digits, beside the same from work and time.
-_SAME = 1e-6
+_SAME = 1e-6  # rounding of a rate that is printed with all its digits, beside the same from work and time
 # Of the GPU's clock and the host's: they agreed to 5e-5 in each of 22 recorded series, busy GPUs among them.
 _CLOCKS = 0.02
 
@@ -187,10 +185,8 @@ _BY_PERSON = {
     0x10: "sync boost",
     0x100: "display clocks",
 }
-# A reason that holds for less than this share of the samples explains no lower median.
-_MOST = 0.2
-# What a power limit is lower by, in W, before it is called another one.
-_SAME_LIMIT_W = 5.0
+_MOST = 0.2  # a reason that holds for less than this share of the samples explains no lower median
+_SAME_LIMIT_W = 5.0  # what a power limit is lower by, in W, before it is called another one
 
 
 @dataclass(frozen=True)

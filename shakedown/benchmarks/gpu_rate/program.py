@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# A batch of operations between two events takes about this long.
-_BATCH_S = 0.02
+_BATCH_S = 0.02  # a batch of operations between two events takes about this long
 
 
 def main(argv: list[str]) -> int:

@@ -33,8 +33,7 @@ _WRONG = none_allowed(
     "intent.gpudirect_memory",
     "the site's inventory (acceptance.gpudirect): the ordered GPU, path and interface",
 )
-# Start-up and teardown of one measurement, with a GPU's context, for the time limit only.
-_OVERHEAD_S = 20
+_OVERHEAD_S = 20  # start-up and teardown of one measurement, with a GPU's context, for the time limit only
 # The same as expected: a job's own start and end, and what a measurement takes beside its duration.
 _START_S, _SLOT_S = 10, 6
 _SOURCE = f"{_SLOT_S} s a measurement beside its duration: a guess, never measured on GPUs with RDMA NICs"

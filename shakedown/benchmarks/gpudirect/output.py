@@ -34,16 +34,12 @@ class GpuDirect(Record):
     operations: tuple[Operation, ...] = Field(default=("write", "read", "send"), min_length=1)
     # Of which GPU the memory is: the nearest to the NIC, and one of the farthest.
     gpus: tuple[Gpu, ...] = Field(default=("near", "far"), min_length=1)
-    # perftest must be built with it.
-    interface: Interface = "cuda"
-    # What is ordered of perftest, and proved by what it prints.
-    path: Path = "dma-buf"
-    # Of one message, in bytes.
-    size_bytes: int = Field(default=1048576, ge=65536, le=1 << 30)
+    interface: Interface = "cuda"  # perftest must be built with it
+    path: Path = "dma-buf"  # what is ordered of perftest, and proved by what it prints
+    size_bytes: int = Field(default=1048576, ge=65536, le=1 << 30)  # of one message, in bytes
     # Seconds of each measurement; perftest counts the middle of it.
     duration_s: int = Field(default=4, ge=2, le=600)
-    # Also both ways at once (perftest -b); the value is the sum of both.
-    bidirectional: bool = False
+    bidirectional: bool = False  # also both ways at once (perftest -b); the value is the sum of both
 
     @field_validator("operations", "gpus")
     @classmethod

@@ -21,8 +21,7 @@ HELD = Reference(
     source="the site's fabric intent (group_vars/all/fabric.yml): PFC is on, so senders of more than the "
     "receiver's link carries are paused or marked",
 )
-# Start-up and teardown of a round with many processes, for the time limit only.
-_OVERHEAD_S = 25
+_OVERHEAD_S = 25  # start-up and teardown of a round with many processes, for the time limit only
 # The same as expected: a job's own start and end, and what a round takes beside its duration.
 _START_S, _ROUND_S = 10, 6
 _SOURCE = f"{_ROUND_S} s a round beside its duration: a guess, never measured on RDMA hardware"

@@ -38,8 +38,7 @@ from shakedown.records.untrusted import unused
 from shakedown.records.wording import natural_key
 
 NAME = "incast"
-# Tests of the cells, which are the patterns.
-INCAST, ALL_TO_ALL = "incast", "all_to_all"
+INCAST, ALL_TO_ALL = "incast", "all_to_all"  # tests of the cells, which are the patterns
 
 # What shows that senders were held back: pause frames of the RoCE priority (`N`), at senders that the switch
 # pauses and at a receiver that pauses the switch, and packets that arrived marked, with the notices of them.

@@ -14,8 +14,7 @@ FIELDS = ("index", "clocks.sm", "temperature.gpu", "power.draw", "clocks_event_r
 # The rate over PCIe is queries/s x 150,528 B, a raw image of 224 x 224 x 3 bytes (Fsas PRIMERGY CDI paper).
 
 IMAGE_BYTES = {"resnet50": 224 * 224 * 3, "tiny": 16 * 16 * 3}
-# The paper's own baseline varies by 3 % and more: smaller differences are none.
-NOISE_FLOOR = 0.03
+NOISE_FLOOR = 0.03  # the paper's own baseline varies by 3 % and more: smaller differences are none
 # A part that works this share of the time or more has nothing left to give within a latency bound.
 _BUSY = 0.85
 

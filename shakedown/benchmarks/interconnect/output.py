@@ -19,8 +19,7 @@ from shakedown.records.results import Measurement
 from shakedown.records.untrusted import loads
 from shakedown.topology.host_map import HostDevice, Topology, parse_topology
 
-# What is asked of the way to every GPU.
-WHAT = ("hops", "speed", "width", "sharing", "numa")
+WHAT = ("hops", "speed", "width", "sharing", "numa")  # what is asked of the way to every GPU
 
 
 class PlannedPath(Record):

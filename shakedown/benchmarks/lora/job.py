@@ -28,8 +28,7 @@ from shakedown.records.errors import BadInput
 
 LOG, LAUNCHER_LOG = "lora.jsonl", "lora.err"
 EXIT_MISSING = 127
-# Once a rank has given its reason, the others end within seconds or not at all.
-_GRACE_S = 8.0
+_GRACE_S = 8.0  # once a rank has given its reason, the others end within seconds or not at all
 
 # How torchrun tells which process failed first (torch.distributed.elastic.multiprocessing.errors).
 # Three searches and not one expression: that would read the rest of the words from each "Root Cause" in them.

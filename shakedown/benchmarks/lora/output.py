@@ -189,8 +189,7 @@ def _check_steps(
 # Ranks of one job step together, so all of them take as long as the slowest: step times cannot show which
 # rank that is. Each rank's own computing can, the part of a step in which it waits for no other rank.
 
-# The final loss is the mean of this many last steps: one batch says little.
-FINAL_STEPS = 5
+FINAL_STEPS = 5  # the final loss is the mean of this many last steps: one batch says little
 
 
 class Step(Protocol):

@@ -30,8 +30,7 @@ TRANSPORT = none_allowed(
     "mpi.transport", "acceptance.mpi.transport and the planned NICs, held against UCX's own log of the run"
 )
 PINNING = none_allowed("mpi.pinning", "the rank file that roles/numa_pinning writes on every node")
-# Where messages leave the node.
-WAY_CHECKS = ("network", "nics")
+WAY_CHECKS = ("network", "nics")  # where messages leave the node
 
 
 def plan_mpi(draft: PlanDraft, mpi: Mpi) -> None:

@@ -21,8 +21,7 @@ from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.output import kept
 from shakedown.records.errors import ExitStatus
 
-# One file for each rank; UCX puts in its host's name and process number.
-_UCX_LOGS = "ucx.*.log"
+_UCX_LOGS = "ucx.*.log"  # one file for each rank; UCX puts in its host's name and process number
 # UCX's lines of these levels say why it could not do what it was told.
 _COMPLAINT = re.compile(
     r"\bUCX\s+(ERROR|FATAL|WARN)\s+(?P<text>.*)|(?P<assertion>Assertion `.{0,500}' failed.*)"

@@ -23,8 +23,7 @@ from shakedown.benchmarks.nccl.output_model import (
 )
 from shakedown.records.tool_text import Amount, Count, TextSource, quote
 
-# Six decimals (%lf).
-_HALF = 0.5e-6
+_HALF = 0.5e-6  # six decimals (%lf)
 
 
 class _Loose(BaseModel):

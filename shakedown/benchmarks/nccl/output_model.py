@@ -132,8 +132,7 @@ class _Law(NamedTuple):
     parts: int | None  # size = count x bytes of the type x this; None: a traffic matrix decides
 
 
-# From here on two decimals are less than 0.05 % apart.
-_FINE_GB_PER_S = 10.0
+_FINE_GB_PER_S = 10.0  # from here on two decimals are less than 0.05 % apart
 # NAME_SUFFIX names builds: all_reduce_perf_mpi is all_reduce (nccl-tests' README).
 _RUN = "_perf"
 _BYTES = {

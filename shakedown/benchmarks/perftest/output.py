@@ -343,8 +343,7 @@ class _Text:
         self.seen.append(text)
 
 
-# An output has a few kilobytes; one of 60 MB was read for 16 s.
-_LARGEST = 1 << 20
+_LARGEST = 1 << 20  # an output has a few kilobytes; one of 60 MB was read for 16 s
 
 
 def parse_perftest(

@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, TextSource, half_digit, quote
 
-# MiB/s to Gb/s: 2^20 bytes of 8 bits, over 10^9.
-GBPS_PER_MIB_PER_S = 2**20 * 8 / 1e9
+GBPS_PER_MIB_PER_S = 2**20 * 8 / 1e9  # MiB/s to Gb/s: 2^20 bytes of 8 bits, over 10^9
 
 Operation = Literal["write", "write_imm", "read", "send", "send_imm", "atomic"]
 Kind = Literal["bandwidth", "latency"]

@@ -31,8 +31,7 @@ class Stream(Record):
     # The C compiler that builds our STREAM. software.stream names the site's own instead (McCalpin's, built
     # with the array size above).
     compiler: Annotated[str, _COMPILER] = "cc"
-    # Seconds that one NUMA node may take.
-    timeout_s: int = Field(default=300, gt=0)
+    timeout_s: int = Field(default=300, gt=0)  # seconds that one NUMA node may take
 
     @property
     def elements(self) -> int:

@@ -26,8 +26,7 @@ ARRIVES = Reference(
     kind=ReferenceKind.CONTRACT,
     source="the site's fabric intent (group_vars/all/fabric.yml): RoCE keeps DSCP and ECN from end to end",
 )
-# Start-up and teardown of one exchange on a slow host, for the time limit only.
-_OVERHEAD_S = 25
+_OVERHEAD_S = 25  # start-up and teardown of one exchange on a slow host, for the time limit only
 # The same as expected: a job's own start and end, and what an exchange takes beside its duration.
 _START_S, _SLOT_S = 10, 10
 _SOURCE = (

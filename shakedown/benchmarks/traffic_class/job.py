@@ -23,10 +23,8 @@ from shakedown.onnode.journal import now
 from shakedown.onnode.noted import note
 from shakedown.records.errors import ExitStatus
 
-# The kind of job, the tool of its outputs and the test of its cells.
-NAME = "traffic_class"
-# What perftest runs: its server is where the data arrives.
-OPERATION = "ib_write_bw"
+NAME = "traffic_class"  # the kind of job, the tool of its outputs and the test of its cells
+OPERATION = "ib_write_bw"  # what perftest runs: its server is where the data arrives
 
 
 def evidence_name(output: str) -> str:

@@ -11,8 +11,7 @@ class TrafficClass(Record):
 
     # Seconds of traffic from each node to each of its two neighbours in the ring of all nodes.
     duration_s: int = Field(default=2, ge=1, le=60)
-    # Of one message, in bytes.
-    size_bytes: int = Field(default=65536, gt=0)
+    size_bytes: int = Field(default=65536, gt=0)  # of one message, in bytes
 
 
 class WantedClass(Record):

@@ -26,12 +26,10 @@ _CLIP = 2.5  # in robust standard deviations: further ones are drawn in before a
 # A winsorised standard deviation of n values knows the spread as well as a plain one of this share of n.
 _EFFICIENCY = 0.8
 _FEWEST_REPEATS = 6
-# Changed nodes that differ by so many times what the untouched do differ by what was changed.
-_FAR_MORE = 2.0
+_FAR_MORE = 2.0  # changed nodes that differ by so many times what the untouched do differ by what was changed
 # A node that lost so many margins must be found in nine of ten cases before all may be called equivalent.
 NODE_MARGINS = 3
-# A node that may have lost as much, by so many standard deviations, keeps its metric open.
-_OPEN = 3.0
+_OPEN = 3.0  # a node that may have lost as much, by so many standard deviations, keeps its metric open
 
 
 @dataclass(frozen=True)

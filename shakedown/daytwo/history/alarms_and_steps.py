@@ -72,8 +72,7 @@ SMALLEST_SERIES = 12
 # Gain in squared sigmas that a change must bring. Fewer than one healthy series of a year in 1,000 shows a
 # change (research/bench_alarms.py counts them); a step of 2 % at a CV of 0.3 % shows in its third night.
 PENALTY = 40.0
-# Nights further than this from their neighbours' median are drawn in before the fit.
-_CLIP_SIGMAS = 3.0
+_CLIP_SIGMAS = 3.0  # nights further than this from their neighbours' median are drawn in before the fit
 
 
 @dataclass(frozen=True)
@@ -169,8 +168,7 @@ Times = NDArray[np.datetime64]
 # A step is located to the night, give or take one; an alarm comes up to three nights after what caused it.
 _STEP_SLACK, _ALARM_SLACK = 1, 3
 _MOST_CAUSES = 20
-# Enough values to see in which steps a tool prints.
-_PRINTED = 300
+_PRINTED = 300  # enough values to see in which steps a tool prints
 
 
 Kind = Literal["alarm", "drift", "step"]

@@ -15,8 +15,7 @@ Days = NDArray[np.intp]
 DAYS = 7
 # A night further than this from its weekday, in spreads, says nothing of the week: it was odd, or a step.
 _FAR = 3.0
-# Weekdays must differ by so many standard errors, over all nodes, before any of it is believed.
-_SURE = 3.0
+_SURE = 3.0  # weekdays must differ by so many standard errors, over all nodes, before any of it is believed
 # Nights in the level, and of each weekday in the week: half a year, so that a new week is learnt.
 _LEVEL_NIGHTS, _MOST_OF_A_DAY = 28, 26
 # One node with a week of its own is not to speak for all: its variance counts so many times its noise's.
@@ -153,8 +152,7 @@ def _medians(values: Floats) -> Floats:
 
 CommonFloats = NDArray[np.float64]
 
-# Nights that a node must have before it says anything about the others.
-_KNOWN_NIGHTS = 5
+_KNOWN_NIGHTS = 5  # nights that a node must have before it says anything about the others
 
 # Beyond so many median deviations from the centre a node says nothing of it: three standard deviations. The
 # usual 4.685 takes in a quarter that lost as much, and tells of a loss of all.

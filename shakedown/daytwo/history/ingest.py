@@ -32,8 +32,7 @@ from shakedown.run.folder import Run, to_json, write_aside
 
 # Of how many outputs an entry keeps the digest: the least ones, which two copies of any run have in common.
 OUTPUTS_KEPT = 32
-# Months are merged once no run of theirs is likely to come any more.
-SETTLED = timedelta(days=35)
+SETTLED = timedelta(days=35)  # months are merged once no run of theirs is likely to come any more
 # What a month merges, and by what it is sorted. Values lie there twice: a question about one metric and one
 # about one node each read a few neighbouring row groups, and not the whole month.
 MERGED = {

@@ -33,8 +33,7 @@ Floats = NDArray[np.float64]
 # False alarms of two nights, by the noise found: per night, 0.6 in 1,000 years. The noise is not known that
 # well: the benchmark counts what comes of it (research/bench_alarms.py).
 FALSE_PER_NIGHT = 0.6 / 365_000
-# However rare larger ratios are: the logarithm that must be reached.
-_LEAST = 8.8
+_LEAST = 8.8  # however rare larger ratios are: the logarithm that must be reached
 # Losses in spreads. What is smaller is for more than two nights to tell: with it, as many false alarms under
 # heavy tails would leave fewer of the losses that two nights are enough for.
 _SMALLEST, _FURTHEST = 6.0, 25.0
@@ -42,12 +41,10 @@ _SMALLEST, _FURTHEST = 6.0, 25.0
 _POINTS, _BEYOND = 41, 6.0
 # Odd nights are off by sizes of two powers of ten, none preferred: logarithm of the largest to the smallest.
 _ODD_SIZES = 4.6
-# A night before that was this far off, in spreads, leads no further.
-_LEADS = 3.0
+_LEADS = 3.0  # a night before that was this far off, in spreads, leads no further
 # The level's error: where and how much of it (Gauss and Hermite).
 _ERRORS, _LIKELY = np.polynomial.hermite_e.hermegauss(5)
-# Steps that are drawn to see how often such ratios come of none.
-_DRAWN = 4096
+_DRAWN = 4096  # steps that are drawn to see how often such ratios come of none
 
 
 @dataclass(frozen=True)
@@ -132,24 +129,19 @@ def limit(
 ChartFloats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# Nights that a series must have before it can give an alarm.
-LEARNING_NIGHTS = 30
+LEARNING_NIGHTS = 30  # nights that a series must have before it can give an alarm
 # Of more than two nights: how many are summed, the limit of the sum in its own standard deviations, and
 # whether they must agree: each then counts for hardly more than the one that is least bad, so that a lower
 # limit does. The benchmark counts what comes of it (research/bench_alarms.py).
 WINDOWS = ((3, 4.7, True), (4, 4.5, True), (4, 5.0, False), (8, 5.0, False))
 LONGEST_WINDOW = 8
 LIMIT = 4.8
-# A score is bounded: what is further out only says that the night was odd.
-LARGEST_SCORE = 8.0
-# The nights that carry an alarm must each be worse than this.
-WORSE_NIGHT = 2.0
-# By so much at most a night counts for more than the least bad of those that must agree.
-_AGREE = 0.2
+LARGEST_SCORE = 8.0  # a score is bounded: what is further out only says that the night was odd
+WORSE_NIGHT = 2.0  # the nights that carry an alarm must each be worse than this
+_AGREE = 0.2  # by so much at most a night counts for more than the least bad of those that must agree
 # Correlated nights agree by themselves: the limit of those that must rises by so much, in full from AR 0.3.
 _CORRELATED = 0.2
-# So rarely may odd nights alone make an alarm: per night, 0.3 in 1,000 years.
-_ODD_RUN = 0.8e-6
+_ODD_RUN = 0.8e-6  # so rarely may odd nights alone make an alarm: per night, 0.3 in 1,000 years
 # Of two odd nights in a row so many at most are odd by the same: of losses of 1 to 10 % a third are.
 _ODD_ALIKE = 0.5
 # The level of late: so many nights, short enough that a season of a year hardly moves within them.
@@ -161,12 +153,9 @@ SMALLEST_EFFECT = 0.003
 DRIFT_EFFECT = 0.015
 # After an alarm the next one tells of a further loss: as large as what was told, or this share at most.
 _FURTHER = 0.01
-# An alarm ends when so many nights in a row are back.
-_QUIET_NIGHTS = 3
-# Nights after a change of the parts until the new level is the series' own.
-SETTLING_NIGHTS = 14
-# The noise is learnt again when so much more is known.
-_RELEARN = 1.2
+_QUIET_NIGHTS = 3  # an alarm ends when so many nights in a row are back
+SETTLING_NIGHTS = 14  # nights after a change of the parts until the new level is the series' own
+_RELEARN = 1.2  # the noise is learnt again when so much more is known
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,8 @@ PRIOR_FREEDOM, PRIOR_NIGHTS = 8.0, 500.0
 # Odd nights are counted apart: this far out the tails still hold where one night in a hundred is odd. At
 # 99.5 % half of what lies beyond were odd nights, and no loss would stand out of the tails made of them.
 _TAIL = 0.98
-# Of one side, what is near the level tells little of its tail, and may be printed in few steps.
-_NEAR = 0.8
-# So many of all scores are sorted to learn the tails.
-_MOST_SORTED = 60_000
+_NEAR = 0.8  # of one side, what is near the level tells little of its tail, and may be printed in few steps
+_MOST_SORTED = 60_000  # so many of all scores are sorted to learn the tails
 
 
 @dataclass(frozen=True)
@@ -116,20 +114,16 @@ def _table(near: float) -> tuple[Floats, Floats]:
 
 NoiseFloats = NDArray[np.float64]
 
-# Residuals beyond this many spreads are drawn in before they count, while learning and after.
-CLIP = 3.0
+CLIP = 3.0  # residuals beyond this many spreads are drawn in before they count, while learning and after
 # What is believed of a series alone, without others of its metric: AR(1) of nightly benchmarks on shared
 # machines.
 PRIOR_AR, PRIOR_AR_SD = 0.2, 0.2
 MOST_AR = 0.9
 # A worse night with a smaller probability than this, by the tails found, is an odd one: no tail explains it.
 ODD_SCORE = 4.0
-# One odd night in so many is thought of beside those counted.
-_ODD_PRIOR_NIGHTS = 1500.0
-# What all series show of it weighs as much as so many nights of one at least.
-_OWN_NIGHTS = 200
-# Two nights of one level differ by more in one of a thousand.
-_SAME_LEVEL = 0.999
+_ODD_PRIOR_NIGHTS = 1500.0  # one odd night in so many is thought of beside those counted
+_OWN_NIGHTS = 200  # what all series show of it weighs as much as so many nights of one at least
+_SAME_LEVEL = 0.999  # two nights of one level differ by more in one of a thousand
 
 
 @dataclass

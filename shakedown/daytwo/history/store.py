@@ -31,8 +31,7 @@ from shakedown.records.untrusted import loads
 from shakedown.records.verdict import CellVerdict
 from shakedown.run.folder import to_json, write_aside
 
-# A value over more nodes than a pair belongs to none of them. No node can have this name.
-WHOLE_JOB = "*"
+WHOLE_JOB = "*"  # a value over more nodes than a pair belongs to none of them. No node can have this name.
 # A run whose own times differ by more than this from the time of its plan was made while a clock jumped.
 _BEFORE_PLAN = timedelta(hours=1)
 _LONGEST_RUN = timedelta(days=7)

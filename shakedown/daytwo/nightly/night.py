@@ -42,8 +42,7 @@ from shakedown.run.folder import JOBS, Run, to_json, write_aside, write_plan, wr
 from shakedown.slurm.client import NodeState, Slurm
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
-# A time that lies further ahead than this was written while a clock was wrong.
-_AHEAD_S = 3600
+_AHEAD_S = 3600  # a time that lies further ahead than this was written while a clock was wrong
 
 
 class Rotation(Document):

@@ -199,8 +199,7 @@ def nights_to_cover(costs: Mapping[str, float], *, budget_s: float) -> int:
     return nights
 
 
-# Settings are read back in jobs of so many nodes, so that one busy node holds up few.
-_SETTINGS_GROUP = 32
+_SETTINGS_GROUP = 32  # settings are read back in jobs of so many nodes, so that one busy node holds up few
 
 
 def slot_costs(site: Site, group: int, node_tests_s: float) -> dict[str, float]:

@@ -38,8 +38,7 @@ from shakedown.records.program import ended
 from shakedown.records.untrusted import loads, read_plain
 from shakedown.run.ownership import SECRET
 
-# Clocks further apart than this make time stamps of two nodes misleading.
-MAX_CLOCK_SKEW_S = 1.0
+MAX_CLOCK_SKEW_S = 1.0  # clocks further apart than this make time stamps of two nodes misleading
 
 
 def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:

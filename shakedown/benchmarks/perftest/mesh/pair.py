@@ -52,8 +52,7 @@ from shakedown.records.untrusted import unused
 _SERVER_GRACE_S = 5.0
 # A server whose client has failed has nothing left to wait for, but may still print the reason.
 _FAILED_GRACE_S = 0.5
-# On top of the time that the other end may take for its part.
-_MARGIN_S = 15.0
+_MARGIN_S = 15.0  # on top of the time that the other end may take for its part
 # After so many tries per rail of a slot in which perftest misses its clock's rate, the slot has no number.
 _CLOCK_TRIES = 4
 

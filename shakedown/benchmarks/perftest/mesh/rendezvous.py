@@ -32,8 +32,7 @@ from shakedown.records.wording import printable
 Problem = tuple[str, str]  # kind (of records.Problem), message
 Cell = tuple[int, str]  # slot index, rail
 
-# No cell is ever tried so often; a larger number is ignored.
-_MAX_ATTEMPTS = 10_000
+_MAX_ATTEMPTS = 10_000  # no cell is ever tried so often; a larger number is ignored
 
 
 class Partner:

@@ -23,8 +23,7 @@ LESS_LOAD = "not all rails at once"
 
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]
-# Test, nodes, rail, direction and parameters: what is measured once.
-Cell = tuple[object, ...]
+Cell = tuple[object, ...]  # test, nodes, rail, direction and parameters: what is measured once
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,7 @@ class FieldReader:
 # Nothing here measures; the traffic is a few hundred bytes a round on the management network.
 
 MAX_MESSAGE_BYTES = 1 << 20
-# How often a silent peer is asked whether it is still there.
-PROBE_EVERY_S = 2.0
+PROBE_EVERY_S = 2.0  # how often a silent peer is asked whether it is still there
 
 Message = dict[str, Any]
 
