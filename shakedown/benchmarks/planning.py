@@ -28,13 +28,11 @@ from shakedown.records.wording import count, natural_key
 from shakedown.references.catalogue import Catalogue, all_missing
 
 
-def not_covered(draft: PlanDraft, judged: Collection[str]) -> tuple[NotCovered, ...]:
-    """Return what the plan leaves out of the site, most cells first.
-
-    Args:
-        draft: the plan as it is, whole.
-        judged: nodes that are judged; of others, no switch port is looked for.
-    """
+def not_covered(
+    draft: PlanDraft,  # the plan as it is, whole
+    judged: Collection[str],  # nodes that are judged; of others, no switch port is looked for
+) -> tuple[NotCovered, ...]:
+    """Return what the plan leaves out of the site, most cells first."""
     found = [
         *draft.not_covered,
         *_not_run(draft),

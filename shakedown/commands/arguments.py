@@ -36,16 +36,14 @@ def command(
 
 
 def assigned(
-    arguments: Iterable[str], form: str, example: str, *, option: str = "", empty: bool = False
+    arguments: Iterable[str],  # as they were given
+    form: str,  # what each must be, for the error: `PATH=RUN`
+    example: str,  # one that is right
+    *,
+    option: str = "",  # that they were given with, for the error
+    empty: bool = False,  # whether a value may be empty
 ) -> dict[str, str]:
     """Return the values by name, in order; a value may hold commas and equals signs.
-
-    Args:
-        arguments: as they were given.
-        form: what each must be, for the error: `PATH=RUN`.
-        example: one that is right.
-        option: that they were given with, for the error.
-        empty: whether a value may be empty.
 
     Raises BadInput: one is not of that form, or a name is given twice.
     """

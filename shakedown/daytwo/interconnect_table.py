@@ -35,17 +35,14 @@ class TableRow:
 
 
 def table(
-    rates: Mapping[str, Mapping[int, float]], baseline: str, noise_floor: float = NOISE_FLOOR
+    rates: Mapping[str, Mapping[int, float]],  # GB/s by path and number of GPUs, as measured
+    baseline: str,  # the path that is 1.00
+    noise_floor: float = NOISE_FLOOR,  # differences below it are none
 ) -> tuple[TableRow, ...]:
     """Return a row for every path, the baseline first.
 
     A number of GPUs that one path has and another lacks is extrapolated for the other from its own rates, in
     a straight line, and marked, and so is a ratio to an extrapolated number.
-
-    Args:
-        rates: GB/s by path and number of GPUs, as measured.
-        baseline: the path that is 1.00.
-        noise_floor: differences below it are none.
 
     Raises BadInput: the baseline was not measured.
     """

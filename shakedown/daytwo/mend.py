@@ -19,15 +19,11 @@ from shakedown.run.folder import PLAN, write_aside
 BROKEN = ".broken"
 
 
-def mend(path: Path, runs: Path | None = None) -> Iterator[str]:
-    """Mend what lies at a path; yield what was done, a line each.
-
-    Args:
-        path: a run's folder, a history's, or a drain log.
-        runs: where the runs lie that a history has lost and that are to be taken in again.
-
-    Raises BadInput: it is none of these.
-    """
+def mend(
+    path: Path,  # a run's folder, a history's, or a drain log
+    runs: Path | None = None,  # where the runs lie that a history has lost and that are to be taken in again
+) -> Iterator[str]:
+    """Mend what lies at a path; yield what was done, a line each. Raises BadInput: it is none of these."""
     if (path / "store.json").is_file():
         yield from _history(path, runs)
     elif (path / PLAN).is_file():

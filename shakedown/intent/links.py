@@ -221,19 +221,12 @@ def _sets(switches: Tree, key: str, known: Sequence[str], tier: str) -> Iterator
 
 
 def of_hosts(
-    fabric: Tree,
-    cabled: Mapping[str, Sequence[Tree]],
-    nics: Mapping[str, Sequence[Tree]],
-    inventory: Collection[str],
+    fabric: Tree,  # an intent without problems
+    cabled: Mapping[str, Sequence[Tree]],  # `leaf_ports` of each switch of the inventory
+    nics: Mapping[str, Sequence[Tree]],  # `fabric_nics` of each host
+    inventory: Collection[str],  # hosts of the group `switches`
 ) -> Iterator[tuple[str | None, Problem]]:
-    """Yield (host or None, what is wrong) between links, the hosts' cabling and the inventory's switches.
-
-    Args:
-        fabric: an intent without problems.
-        cabled: `leaf_ports` of each switch of the inventory.
-        nics: `fabric_nics` of each host.
-        inventory: hosts of the group `switches`.
-    """
+    """Yield (host or None, what is wrong) between links, the hosts' cabling and the inventory's switches."""
     found = links(fabric)
     if not found:
         return

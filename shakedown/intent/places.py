@@ -154,14 +154,12 @@ class _Tree:
 _VARIABLES = ("group_vars", "host_vars")
 
 
-def find(inventory: Path, key: Sequence[Hashable], host: str | None = None) -> tuple[Path, int] | None:
-    """Return file and line of a key, or of the nearest one above it that is written down.
-
-    Args:
-        inventory: the inventory's folder or file.
-        key: the path from the variable on, such as ("fabric", "roce", "dscp").
-        host: whose value it is, where hosts may differ.
-    """
+def find(
+    inventory: Path,  # the inventory's folder or file
+    key: Sequence[Hashable],  # the path from the variable on, such as ("fabric", "roce", "dscp")
+    host: str | None = None,  # whose value it is, where hosts may differ
+) -> tuple[Path, int] | None:
+    """Return file and line of a key, or of the nearest one above it that is written down."""
     best: tuple[tuple[int, bool, int], Path, int] | None = None
     for file in variable_files(inventory):
         named = host is not None and host in (file.stem, file.parent.name)

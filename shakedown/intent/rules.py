@@ -157,15 +157,12 @@ def _rails(fabric: Tree) -> Iterator[Problem]:
 
 
 def nic_problems(
-    hosts: Mapping[str, Sequence[Tree]], fabric: Tree, management: Mapping[str, str]
+    # Every host's NICs. A leaf and its port may be left out where the cabling is not known.
+    hosts: Mapping[str, Sequence[Tree]],
+    fabric: Tree,  # an intent without problems
+    management: Mapping[str, str],  # the address under which each host is reached
 ) -> list[tuple[str, Problem]]:
-    """Return (host, what is wrong with its `fabric_nics`).
-
-    Args:
-        hosts: every host's NICs. A leaf and its port may be left out where the cabling is not known.
-        fabric: an intent without problems.
-        management: the address under which each host is reached.
-    """
+    """Return (host, what is wrong with its `fabric_nics`)."""
     subnets = {rail["name"]: ipaddress.IPv4Network(rail["subnet"]) for rail in fabric["rails"]}
     every = [nic for nics in hosts.values() for nic in nics]
     ports = Counter((nic.get("leaf"), str(nic.get("leaf_port"))) for nic in every)
@@ -277,16 +274,12 @@ def _identity(
 
 
 def cabling_problems(
-    ports: Sequence[Tree], fabric: Tree, management: Iterable[str], hosts: Iterable[str]
+    ports: Sequence[Tree],  # its entries
+    fabric: Tree,  # the intent, for its rails
+    management: Iterable[str],  # ports that are never changed
+    hosts: Iterable[str],  # all hosts of the inventory
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a switch's `leaf_ports`.
-
-    Args:
-        ports: its entries.
-        fabric: the intent, for its rails.
-        management: ports that are never changed.
-        hosts: all hosts of the inventory.
-    """
+    """Yield what is wrong with a switch's `leaf_ports`."""
     if not ports:
         yield Problem(("leaf_ports",), "leaf_ports names no port", "name the ports of the hosts")
     rails = {rail.get("name") for rail in fabric.get("rails") or () if isinstance(rail, Mapping)}

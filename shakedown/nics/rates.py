@@ -136,18 +136,15 @@ SENT, RECEIVED = "link.tx_utilisation_ppm", "link.rx_utilisation_ppm"
 
 
 def rates(
-    before: Mapping[str, int], after: Mapping[str, int], seconds: float, speed_mbps: int | None
+    before: Mapping[str, int],  # the counters before a test
+    after: Mapping[str, int],  # those after it, of the same start of the driver
+    seconds: float,  # from one reading to the other
+    speed_mbps: int | None,  # of the link, 10^6 bit/s; None: not known
 ) -> dict[str, int | None]:
     """Return what two readings say together, by name; of what the driver does not count nothing is said.
 
     None: the driver counts it, and these readings do not tell it: it stands in one of them only, was set back
     in between, or the link's speed is not known.
-
-    Args:
-        before: the counters before a test.
-        after: those after it, of the same start of the driver.
-        seconds: from one reading to the other.
-        speed_mbps: of the link, 10^6 bit/s; None: not known.
 
     Returns:
         `module.alarms`, `module.warnings`: flags that the cable's module itself had raised at either reading,

@@ -60,14 +60,11 @@ def cables(settings: SwitchSettings) -> list[SwitchCable]:
 
 
 def switch_ends(
-    settings: SwitchSettings, heard: Neighbours | None = None, links: Mapping[str, Tree] | None = None
+    settings: SwitchSettings,  # what the role read back
+    heard: Neighbours | None = None,  # the LLDP neighbours of its ports; None if it was not asked
+    links: Mapping[str, Tree] | None = None,  # rate and FEC of its ports, where its settings do not tell them
 ) -> dict[tuple[str, str], End]:
     """Return what each cabled port says of itself. For an unknown system, nothing.
-
-    Args:
-        settings: what the role read back.
-        heard: the LLDP neighbours of its ports; None if it was not asked.
-        links: rate and FEC of its ports, where its settings do not tell them.
 
     Raises BadInput: the read-back is not what that system's read-back looks like.
     """

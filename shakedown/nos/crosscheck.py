@@ -67,19 +67,13 @@ def dscp_check(dscp: int) -> str:
 
 
 def cross_check(
-    cables: Sequence[SwitchCable],
+    cables: Sequence[SwitchCable],  # the planned cabling
+    # What each (host, netdev) says of itself, and each (switch, port) at the other end of a link.
     hosts: Mapping[tuple[str, str], End],
-    switches: Mapping[tuple[str, str], End],
-    dscps: Sequence[int],
+    switches: Mapping[tuple[str, str], End],  # what each (switch, port) says of itself
+    dscps: Sequence[int],  # the DSCPs that matter, RoCE's and its CNPs'; the rest of a map may differ
 ) -> Iterator[Check]:
-    """Yield every check of every cable.
-
-    Args:
-        cables: the planned cabling.
-        hosts: what each (host, netdev) says of itself, and each (switch, port) at the other end of a link.
-        switches: what each (switch, port) says of itself.
-        dscps: the DSCPs that matter, RoCE's and its CNPs'; the rest of a map may differ.
-    """
+    """Yield every check of every cable."""
     known = {end for cable in cables for end in (cable.host_end, cable.switch_end, cable.host, cable.switch)}
     called = _called({**hosts, **switches}, known)
     hosts, switches = (

@@ -98,14 +98,11 @@ _SILENT = {"not advertised", ""}
 
 
 def dell_neighbours(
-    text: str, system: str, file: str | Path | None = None
+    text: str,  # what the command printed
+    system: str,  # `OS9` or `OS10`, for messages
+    file: str | Path | None = None,  # where it is kept
 ) -> dict[str, list[tuple[str, str]]]:
     """Return LLDP neighbours, one block each.
-
-    Args:
-        text: what the command printed.
-        system: `OS9` or `OS10`, for messages.
-        file: where it is kept.
 
     Raises BadInput: an error message, a block that is cut short, or fewer blocks than the headings count.
     """

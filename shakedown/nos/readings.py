@@ -57,14 +57,10 @@ class Carried:
 
 
 def spread(
-    uplinks: Mapping[str, Carried], seconds: float
+    uplinks: Mapping[str, Carried],  # by port
+    seconds: float,  # between the two readings
 ) -> tuple[dict[str, dict[str, int | None]], int | None]:
-    """Return by uplink its counters (OF_UPLINK), and the leaf's imbalance; None: not known.
-
-    Args:
-        uplinks: by port.
-        seconds: between the two readings.
-    """
+    """Return by uplink its counters (OF_UPLINK), and the leaf's imbalance; None: not known."""
     found: dict[str, dict[str, int | None]] = {}
     idle: dict[str, list[bool | None]] = {port: [] for port in uplinks}
     for way in ("tx", "rx"):

@@ -41,13 +41,11 @@ _START_S, _TRIES, _WAIT_S = 15.0, 8, 0.15
 _LINGER_S = 5.0
 
 
-def faults_of(path: Mapping[str, Any], root: Path = Path("/")) -> str:
-    """Return what is wrong with an interface itself, nothing if it is as planned.
-
-    Args:
-        path: `rail`, `netdev`, `ipv4` and `mtu_bytes`, as planned.
-        root: of the file system.
-    """
+def faults_of(
+    path: Mapping[str, Any],  # `rail`, `netdev`, `ipv4` and `mtu_bytes`, as planned
+    root: Path = Path("/"),  # of the file system
+) -> str:
+    """Return what is wrong with an interface itself, nothing if it is as planned."""
     name, folder = path["netdev"], root / "sys/class/net" / path["netdev"]
     if not folder.exists():
         return f"there is no {name}"

@@ -217,29 +217,20 @@ def _others(ranks: int) -> float:
 
 
 def sharded_step_time_s(
-    layers: int,
+    layers: int,  # how many are gathered, each twice
     *,
-    gather_s: float,
-    root_gather_s: float,
-    reduce_s: float,
-    layer_forward_s: float,
-    layer_backward_s: float,
-    head_s: float,
+    gather_s: float,  # time to gather one layer's weights, measured over the same network
+    root_gather_s: float,  # the same of what belongs to no layer: embedding and head, once
+    reduce_s: float,  # time to reduce one layer's gradients
+    layer_forward_s: float,  # computing of a layer forward
+    layer_backward_s: float,  # computing of a layer backward
+    head_s: float,  # computing of head and loss, forward and backward, and the optimiser
 ) -> float:
     """Return the time of one step whose weights are sharded over all ranks and gathered layer by layer.
 
     Collectives run one after the other; while a layer computes, the next one's weights travel, and no further
     ones (PyTorch's FSDP, which frees a layer's weights after its forward and gathers them again). So the
     slower of the two decides, and of the faster only its ends show: adding both would count time twice.
-
-    Args:
-        layers: how many are gathered, each twice.
-        gather_s: time to gather one layer's weights, measured over the same network.
-        root_gather_s: the same of what belongs to no layer: embedding and head, once.
-        reduce_s: time to reduce one layer's gradients.
-        layer_forward_s: computing of a layer forward.
-        layer_backward_s: computing of a layer backward.
-        head_s: computing of head and loss, forward and backward, and the optimiser.
 
     Raises BadInput: no layer, or a time that is negative.
     """

@@ -42,14 +42,12 @@ def in_order(jobs: Iterable[JobSpec]) -> tuple[JobSpec, ...]:
     return tuple(job for group in groups for job in group)
 
 
-def course(jobs: Iterable[JobSpec], seconds: Callable[[JobSpec], int], max_jobs: int) -> Course:
-    """Return how the jobs of one stage follow each other.
-
-    Args:
-        jobs: in any order; `in_order` puts them right.
-        seconds: how long each takes.
-        max_jobs: how many are submitted at a time, those that wait for their nodes included.
-    """
+def course(
+    jobs: Iterable[JobSpec],  # in any order; `in_order` puts them right
+    seconds: Callable[[JobSpec], int],  # how long each takes
+    max_jobs: int,  # how many are submitted at a time, those that wait for their nodes included
+) -> Course:
+    """Return how the jobs of one stage follow each other."""
     free: dict[str, int] = defaultdict(int)
     under_way: list[int] = []  # when each submitted job ends
     intervals: list[tuple[int, int]] = []

@@ -30,25 +30,16 @@ UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def refusal(
-    error: ValidationError,
+    error: ValidationError,  # what pydantic found
+    # The model or type that was asked for, or a union of those that were; the known keys are read from it.
     model: object,
     *,
-    file: str | Path | None = None,
-    line: int | None = None,
-    fix: str = "correct or remove it",
-    about: str = "",
+    file: str | Path | None = None,  # the file the document came from
+    line: int | None = None,  # its 1-based line in that file
+    fix: str = "correct or remove it",  # what the user should do about it
+    about: str = "",  # what the document is not, put before the key: `not a counter file`
 ) -> BadInput:
-    """Return the refusal of a document that its model does not take, to be raised.
-
-    Args:
-        error: what pydantic found.
-        model: the model or type that was asked for, or a union of those that were; the known keys are read
-            from it.
-        file: the file the document came from.
-        line: its 1-based line in that file.
-        fix: what the user should do about it.
-        about: what the document is not, put before the key: `not a counter file`.
-    """
+    """Return the refusal of a document that its model does not take, to be raised."""
     what = explain(error, model)
     return BadInput(f"{about}: {what}" if about else what, fix=fix, file=file, line=line)
 

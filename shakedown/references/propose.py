@@ -30,21 +30,17 @@ def tolerance_of(samples: tuple[float, ...]) -> float:
 
 
 def proposals(
+    # A run's results; those that did not complete, or beside something else, are left out.
     measurements: Iterable[Measurement],
     *,
-    scope: Mapping[str, int | str],
-    prefix: str,
+    scope: Mapping[str, int | str],  # facts beyond a cell's own parameters, such as `{"gpu": "H200-SXM"}`
+    prefix: str,  # what the names begin with
+    # Rate of the link behind every busbw; given to those of more than half of it.
     ceiling_gb_per_s: float | None = None,
 ) -> Iterator[dict[str, object]]:
     """Yield one entry, as a profile's file has it, for every value that has enough repeats.
 
     Cells that differ in nodes, rail or direction alone are one reference: their values count as repeats.
-
-    Args:
-        measurements: a run's results; those that did not complete, or beside something else, are left out.
-        scope: facts beyond a cell's own parameters, such as `{"gpu": "H200-SXM"}`.
-        prefix: what the names begin with.
-        ceiling_gb_per_s: rate of the link behind every busbw; given to those of more than half of it.
     """
     alike: dict[tuple[object, ...], tuple[dict[str, Param], list[Measurement]]] = {}
     for one in measurements:

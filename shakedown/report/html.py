@@ -321,14 +321,12 @@ def _draw(chart: Chart) -> Markup:
     return charts.draw(chart)
 
 
-def render_html(view: ReportView, excerpts: Mapping[str, Excerpt], raw_base: str = "") -> str:
-    """Return the page.
-
-    Args:
-        view: what to show.
-        excerpts: raw output to embed, by path.
-        raw_base: path from the page's folder to the run folder, for links to raw outputs.
-    """
+def render_html(
+    view: ReportView,  # what to show
+    excerpts: Mapping[str, Excerpt],  # raw output to embed, by path
+    raw_base: str = "",  # path from the page's folder to the run folder, for links to raw outputs
+) -> str:
+    """Return the page."""
     env = environment()
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")

@@ -68,13 +68,11 @@ def read(folder: Path) -> ReportSource:
     )
 
 
-def report(folder: Path, output: Path | None = None) -> Written:
-    """Write the report of a run.
-
-    Args:
-        folder: the run folder.
-        output: write only the HTML page, to this file, and leave the run folder as it is.
-    """
+def report(
+    folder: Path,  # the run folder
+    output: Path | None = None,  # write only the HTML page, to this file, and leave the run folder as it is
+) -> Written:
+    """Write the report of a run."""
     with no_cycle_search():
         return _report(folder, output)
 

@@ -22,17 +22,15 @@ FIRST = "0" * 64
 
 
 def add(
-    raw: Path, folder: str, order: str, account: str, sign: Callable[[str], dict[str, str]] | None = None
+    raw: Path,  # the run's folder of raw files
+    folder: str,  # the job's in it, with its `job.json`
+    order: str,  # digest of the order
+    account: str,  # what Slurm says of the job; may be empty
+    # Returns `link` and `signature` for two digests, the order's and the line's; raises OSError or
+    # ValueError. The line is written all the same then, and says why it is not signed.
+    sign: Callable[[str], dict[str, str]] | None = None,
 ) -> None:
     """Add a job that has ended, and keep Slurm's own record of it beside its outputs.
-
-    Args:
-        raw: the run's folder of raw files.
-        folder: the job's in it, with its `job.json`.
-        order: digest of the order.
-        account: what Slurm says of the job; may be empty.
-        sign: returns `link` and `signature` for two digests, the order's and the line's; raises OSError or
-            ValueError. The line is written all the same then, and says why it is not signed.
 
     Raises OSError: the files cannot be written.
     """

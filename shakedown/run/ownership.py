@@ -35,15 +35,12 @@ def is_of_nodes(file: str) -> bool:
 
 
 def writers(
-    files: Iterable[str], nodes: Iterable[str], journals: Mapping[str, Iterable[str]]
+    files: Iterable[str],  # names in the job's folder
+    nodes: Iterable[str],  # of the job
+    # The files that a node's journal, `outputs.NODE.jsonl`, names, by node.
+    journals: Mapping[str, Iterable[str]],
 ) -> dict[str, str]:
-    """Return whose each file is; an empty name: of the job's first node that is left.
-
-    Args:
-        files: names in the job's folder.
-        nodes: of the job.
-        journals: the files that a node's journal, `outputs.NODE.jsonl`, names, by node.
-    """
+    """Return whose each file is; an empty name: of the job's first node that is left."""
     claimed = {file: node for node, named in journals.items() for file in named}
     # n1 is a part of n1.rack2's name: the longest decides.
     by_length = sorted(nodes, key=len, reverse=True)

@@ -58,18 +58,16 @@ class Limits:
 
 
 def refuse_over_limits(
-    ask: Ask, jobs: Jobs, user: str, *, account: str, qos: str, partition: str, partition_qos: str
+    ask: Ask,  # how Slurm is asked
+    jobs: Jobs,  # of the plan
+    user: str,  # who submits
+    *,
+    account: str,  # as asked for; empty: the user's default
+    qos: str,  # as asked for; empty: the association's default
+    partition: str,  # as asked for; associations of another are passed over
+    partition_qos: str,  # the partition's own QOS, or empty
 ) -> None:
     """Refuse jobs that their account or QOS can never start, or would not take all of.
-
-    Args:
-        ask: how Slurm is asked.
-        jobs: of the plan.
-        user: who submits.
-        account: as asked for; empty: the user's default.
-        qos: as asked for; empty: the association's default.
-        partition: as asked for; associations of another are passed over.
-        partition_qos: the partition's own QOS, or empty.
 
     Raises BadInput: naming the job, both numbers and the limit.
     """
@@ -170,17 +168,15 @@ _MOST_SHOWN = 80  # characters of what others wrote
 
 
 def refuse_over_partition(
-    name: str, found: Mapping[str, str], jobs: Jobs, user: str, *, account: str, qos: str
+    name: str,  # of the partition
+    found: Mapping[str, str],  # its fields, as Slurm prints them
+    jobs: Jobs,  # of the plan
+    user: str,  # who submits
+    *,
+    account: str,  # that the jobs name, or empty
+    qos: str,  # the same; several are separated by commas
 ) -> None:
     """Refuse accounts, QOS and numbers of nodes that a partition does not take.
-
-    Args:
-        name: of the partition.
-        found: its fields, as Slurm prints them.
-        jobs: of the plan.
-        user: who submits.
-        account: that the jobs name, or empty.
-        qos: the same; several are separated by commas.
 
     Raises BadInput: naming the key of the `slurm:` block, or the job with both numbers.
     """

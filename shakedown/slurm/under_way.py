@@ -196,17 +196,13 @@ def clear(run: Path, slurm: Slurm) -> None:
 
 
 def decide(
-    holder: Holder, playbook: Literal["alive", "dead", "elsewhere"], left: Left, asked: Asked, run: str
+    holder: Holder,  # who has it
+    playbook: Literal["alive", "dead", "elsewhere"],  # whether the holder's ansible-playbook runs
+    left: Left,  # what is left of the holder's run
+    asked: Asked,  # what the person at the keyboard said
+    run: str,  # the run that is being started
 ) -> Decision:
-    """Return what a start of `run` may do, where `holder` has the lock.
-
-    Args:
-        holder: who has it.
-        playbook: whether the holder's ansible-playbook runs.
-        left: what is left of the holder's run.
-        asked: what the person at the keyboard said.
-        run: the run that is being started.
-    """
+    """Return what a start of `run` may do, where `holder` has the lock."""
     who = f"run {holder.run} of {holder.user} on {holder.controller} is under way since {holder.since}"
     ways = (
         f"to go on with it, start it as it was with -e run_id={holder.run} -e run_under_way=resume; "

@@ -57,13 +57,11 @@ class Deviation:
     detail: str
 
 
-def judge_pinning(folder: JobFolder, ranks: Mapping[str, int]) -> Deviation:
-    """Check that every rank ran on the CPUs that its node's rank file gives it, and on no other.
-
-    Args:
-        folder: the job's.
-        ranks: how many ranks each node had.
-    """
+def judge_pinning(
+    folder: JobFolder,  # the job's
+    ranks: Mapping[str, int],  # how many ranks each node had
+) -> Deviation:
+    """Check that every rank ran on the CPUs that its node's rank file gives it, and on no other."""
     said: list[str] = []
     unknown: list[str] = []
     for node, many in ranks.items():

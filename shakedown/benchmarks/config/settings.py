@@ -89,17 +89,14 @@ Expectation = dict[str, Any]
 
 
 def expected_of_nic(
-    fabric: Fabric, *, rdma_device: str, ipv4: str, dcb: bool, link_speed: bool
+    fabric: Fabric,  # the intent
+    *,
+    rdma_device: str,  # the inventory's name of the NIC's RDMA device
+    ipv4: str,  # its address without prefix length
+    dcb: bool,  # whether the NICs keep DCB settings (real ones do)
+    link_speed: bool,  # whether the NICs have a rate (virtual ones have none)
 ) -> Expectation:
-    """Return what a NIC must show, by setting.
-
-    Args:
-        fabric: the intent.
-        rdma_device: the inventory's name of the NIC's RDMA device.
-        ipv4: its address without prefix length.
-        dcb: whether the NICs keep DCB settings (real ones do).
-        link_speed: whether the NICs have a rate (virtual ones have none).
-    """
+    """Return what a NIC must show, by setting."""
     roce = fabric.roce
     expected: Expectation = {
         "mtu.host_bytes": fabric.mtu_bytes.host,

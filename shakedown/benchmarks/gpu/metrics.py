@@ -221,15 +221,13 @@ def power(output: Output[object], gpus: Mapping[str, int]) -> Iterator[Value]:
         yield Read(metric, known, unit, Better.LOWER, {}, unseen or detail, disturbed=busy)
 
 
-def _unseen(gpu: str, times: list[float], most: int, duration_s: float) -> str:
-    """Return why a GPU's samples do not tell what it drew over an output's time; empty if they do.
-
-    Args:
-        gpu: its name in the answer.
-        times: when it was seen, in seconds from the beginning.
-        most: how often the GPU of the node was seen that was seen most often.
-        duration_s: for how long it was worked.
-    """
+def _unseen(
+    gpu: str,  # its name in the answer
+    times: list[float],  # when it was seen, in seconds from the beginning
+    most: int,  # how often the GPU of the node was seen that was seen most often
+    duration_s: float,  # for how long it was worked
+) -> str:
+    """Return why a GPU's samples do not tell what it drew over an output's time; empty if they do."""
     if not times:
         return f"{gpu} has no sample of this time"
     if len(times) < most - 1:  # one more or less: at the beginning, at the end

@@ -203,17 +203,14 @@ SLOWDOWNS = {
 
 
 def judge_gpu(
-    gpu: Gpu, wanted: GpuState, load: Load | None, links: tuple[str, ...] | None, unseen: str = ""
+    gpu: Gpu,  # what the driver says after the load
+    wanted: GpuState,  # the site's `GpuState`
+    load: Load | None,  # what it showed under load; None: nothing was sampled
+    links: tuple[str, ...] | None,  # `nvidia-smi topo -m` between this GPU and the others
+    # Why the samples do not tell what slowed it under load; empty: they do, or there was no load.
+    unseen: str = "",
 ) -> Iterator[GpuCheck]:
-    """Yield the finding of every check that is wanted of a GPU.
-
-    Args:
-        gpu: what the driver says after the load.
-        wanted: the site's `GpuState`.
-        load: what it showed under load; None: nothing was sampled.
-        links: `nvidia-smi topo -m` between this GPU and the others.
-        unseen: why the samples do not tell what slowed it under load; empty: they do, or there was no load.
-    """
+    """Yield the finding of every check that is wanted of a GPU."""
 
     def found(check: str, ok: bool | None, text: str) -> GpuCheck:
         return GpuCheck(check, gpu.index, None if ok is None else int(not ok), text)

@@ -69,15 +69,11 @@ class NearGpu:
 
 
 def gpus_of_nics(
-    root: Path, rdma_devices: Mapping[str, str], interface: str
+    root: Path,  # above sys/
+    rdma_devices: Mapping[str, str],  # RDMA device by rail
+    interface: str,  # cuda or rocm
 ) -> tuple[dict[tuple[str, str], NearGpu], dict[tuple[str, str], str]]:
-    """Return the near and the far GPU of each NIC, by rail, and why there is none.
-
-    Args:
-        root: above sys/.
-        rdma_devices: RDMA device by rail.
-        interface: cuda or rocm.
-    """
+    """Return the near and the far GPU of each NIC, by rail, and why there is none."""
     devices = pci(root)
     by_device = {name: bdf for bdf, names in names_on(root, "infiniband").items() for name in names}
     functions = {entry["bdf"]: entry for entry in devices}

@@ -93,17 +93,13 @@ class Round:
 
 
 def rounds_of(
-    nodes: Sequence[str], rails: Sequence[str], patterns: Sequence[str], senders: int, receivers: int
+    nodes: Sequence[str],  # all that take part, in natural order
+    rails: Sequence[str],  # one after the other
+    patterns: Sequence[str],  # of names.py
+    senders: int,  # at most so many send to one node
+    receivers: int,  # at most so many nodes receive in incast
 ) -> list[Round]:
-    """Return the rounds in order; none where there are fewer than two senders for any receiver.
-
-    Args:
-        nodes: all that take part, in natural order.
-        rails: one after the other.
-        patterns: of names.py.
-        senders: at most so many send to one node.
-        receivers: at most so many nodes receive in incast.
-    """
+    """Return the rounds in order; none where there are fewer than two senders for any receiver."""
     if len(nodes) < 3:
         return []
     found: list[Round] = []

@@ -34,17 +34,14 @@ class Bottleneck:
 
 
 def bottleneck(
-    data_rate: float, *, h2d: float | None, ceiling: float | None, network_qps: float | None, qps: float
+    data_rate: float,  # GB/s at the peak
+    *,
+    h2d: float | None,  # measured host-to-device rate of the same GPUs at once, GB/s
+    ceiling: float | None,  # physical limit of their links, GB/s
+    network_qps: float | None,  # images/s of the network alone, data on the GPU already, all GPUs together
+    qps: float,  # the peak
 ) -> Bottleneck:
-    """Say whether the interconnect or the GPU limits a peak.
-
-    Args:
-        data_rate: GB/s at the peak.
-        h2d: measured host-to-device rate of the same GPUs at once, GB/s.
-        ceiling: physical limit of their links, GB/s.
-        network_qps: images/s of the network alone, data on the GPU already, all GPUs together.
-        qps: the peak.
-    """
+    """Say whether the interconnect or the GPU limits a peak."""
     shares: dict[str, float] = {}
     if h2d:
         shares["of the measured H2D rate"] = data_rate / h2d

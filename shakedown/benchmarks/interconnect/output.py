@@ -179,16 +179,13 @@ def _switches(bridges: Sequence[HostDevice | None]) -> int:
 
 
 def judge_paths(
-    paths: Sequence[GpuPath], plan: PlannedPath, *, gpus: int, loaded: bool
+    paths: Sequence[GpuPath],  # what was found
+    plan: PlannedPath,  # what is planned for every GPU of the node
+    *,
+    gpus: int,  # how many GPUs the node must have
+    loaded: bool,  # whether copies were under way: a GPU at rest may lower the speed of its link
 ) -> Iterator[tuple[int, str, bool, str]]:
-    """Yield (GPU number, what, whether it differs from the plan, found and planned in words).
-
-    Args:
-        paths: what was found.
-        plan: what is planned for every GPU of the node.
-        gpus: how many GPUs the node must have.
-        loaded: whether copies were under way: a GPU at rest may lower the speed of its link.
-    """
+    """Yield (GPU number, what, whether it differs from the plan, found and planned in words)."""
     # The number that most GPUs have; of two as frequent ones the smaller.
     frequent = Counter(sorted(path.switch_hops for path in paths)).most_common(1)
     usual_hops = frequent[0][0] if frequent else 0

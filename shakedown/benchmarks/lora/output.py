@@ -101,14 +101,12 @@ _LINES: dict[str, type[Record]] = {"header": TrainerHeader, "step": TrainerStep,
 
 
 def parse_trainer(
-    text: str, *, file: str | Path | None = None, allow_truncated: bool = False
+    text: str,  # the log
+    *,
+    file: str | Path | None = None,  # the name to quote when it is refused
+    allow_truncated: bool = False,  # accept a log without its summary, and drop a last line that was cut off
 ) -> TrainerResult:
     """Parse a trainer log.
-
-    Args:
-        text: the log.
-        file: the name to quote when it is refused.
-        allow_truncated: accept a log without its summary, and drop a last line that was cut off.
 
     Raises BadInput: truncated, a line that is not one of the three kinds, steps missing or out of order.
     """

@@ -280,16 +280,12 @@ FAMILIES: Mapping[str, Transport] = {
 
 
 def judge_way(
-    log: UcxLog, wanted: Transport, nodes: int, devices: Mapping[str, Sequence[str]]
+    log: UcxLog,  # the joined log of all ranks
+    wanted: Transport,  # the transport that is planned
+    nodes: int,  # how many nodes there are; each must have told its way
+    devices: Mapping[str, Sequence[str]],  # by node, the planned devices: RDMA devices, or for TCP interfaces
 ) -> Iterator[Deviation]:
-    """Yield the two checks of a run over several nodes.
-
-    Args:
-        log: the joined log of all ranks.
-        wanted: the transport that is planned.
-        nodes: how many nodes there are; each must have told its way.
-        devices: by node, the planned devices: RDMA devices, or for TCP interfaces.
-    """
+    """Yield the two checks of a run over several nodes."""
     told = {lane.host for lane in log.lanes}
     if not told:
         yield _without_ucx(log, wanted)

@@ -38,14 +38,12 @@ _VERBS = re.compile(
 )
 
 
-def judge_log(log: NcclLog, expect: ExpectedWay, gpus: Mapping[str, int]) -> Iterator[Deviation]:
-    """Yield every check of one run.
-
-    Args:
-        log: the joined log of all ranks.
-        expect: which way was planned.
-        gpus: how many GPUs each node has.
-    """
+def judge_log(
+    log: NcclLog,  # the joined log of all ranks
+    expect: ExpectedWay,  # which way was planned
+    gpus: Mapping[str, int],  # how many GPUs each node has
+) -> Iterator[Deviation]:
+    """Yield every check of one run."""
     used: dict[str, set[str]] = {}
     for rank in log.ranks:
         used.setdefault(rank.host, set()).add(rank.bus_id)

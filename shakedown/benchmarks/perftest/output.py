@@ -347,14 +347,13 @@ _LARGEST = 1 << 20  # an output has a few kilobytes; one of 60 MB was read for 1
 
 
 def parse_perftest(
-    text: str, *, file: str | Path | None = None, report_gbits: bool | None = None
+    text: str,  # stdout (stderr may be mixed in)
+    *,
+    file: str | Path | None = None,  # the name to quote when the output is refused
+    report_gbits: bool
+    | None = None,  # whether `--report_gbits` was given; output of the other unit is refused
 ) -> PerftestResult:
     """Parse one text output of a perftest tool.
-
-    Args:
-        text: stdout (stderr may be mixed in).
-        file: the name to quote when the output is refused.
-        report_gbits: whether `--report_gbits` was given; output of the other unit is refused.
 
     Raises:
         BadInput: truncated, contradictory or failed output, anything that is not a number where one is due.

@@ -198,28 +198,17 @@ def ring_rounds(nodes: int) -> int:
 
 
 def mesh_settings(
-    site: Site,
-    nodes: Sequence[str],
+    site: Site,  # NICs, addresses and the RoCE class
+    nodes: Sequence[str],  # those that take part
     *,
-    rails: Sequence[str],
-    operation: dict[str, Any],
-    rails_at_once: Sequence[str],
-    lasts_s: int,
-    directions: Sequence[str] = ("forward", "reverse"),
-    pairs: Sequence[Pair] | None = None,
+    rails: Sequence[str],  # rails, or ways from rail to rail
+    operation: dict[str, Any],  # one perftest run, as the specification has it
+    rails_at_once: Sequence[str],  # `one`, `all` or both, in the order in which they are measured
+    lasts_s: int,  # seconds that one measurement takes
+    directions: Sequence[str] = ("forward", "reverse"),  # which node of a pair sends, or that both do
+    pairs: Sequence[Pair] | None = None,  # who measures with whom; None: every two
 ) -> dict[str, Any]:
-    """Return the settings of a mesh job.
-
-    Args:
-        site: NICs, addresses and the RoCE class.
-        nodes: those that take part.
-        rails: rails, or ways from rail to rail.
-        operation: one perftest run, as the specification has it.
-        rails_at_once: `one`, `all` or both, in the order in which they are measured.
-        lasts_s: seconds that one measurement takes.
-        directions: which node of a pair sends, or that both do.
-        pairs: who measures with whom; None: every two.
-    """
+    """Return the settings of a mesh job."""
     network, acceptance = site.network(), site.acceptance
     return {
         "schema": SPEC_SCHEMA,

@@ -36,13 +36,11 @@ def last_attempt(folder: Path) -> Path | None:
     return max((p.parent for p in found), key=lambda p: (job_and_attempt(p.name)[1], p.name), default=None)
 
 
-def unusable_software(folder: Path, job: JobSpec) -> str:
-    """Return why a job cannot run: which software on which node, and the fix; empty if nothing is known.
-
-    Args:
-        folder: the run's.
-        job: what is to be run.
-    """
+def unusable_software(
+    folder: Path,  # the run's
+    job: JobSpec,  # what is to be run
+) -> str:
+    """Return why a job cannot run: which software on which node, and the fix; empty if nothing is known."""
     last = last_attempt(folder)
     if last is None:
         return ""

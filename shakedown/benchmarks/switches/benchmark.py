@@ -180,13 +180,11 @@ def _by_port(settings: SwitchSettings) -> dict[str | None, list[str]]:
     return lines
 
 
-def settings_of_ports(raw: Path, ports: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[str] | None]:
-    """Return what was found to differ from the intent at each (switch, port), None where it was not read.
-
-    Args:
-        raw: the run's folder of raw files.
-        ports: which.
-    """
+def settings_of_ports(
+    raw: Path,  # the run's folder of raw files
+    ports: Iterable[tuple[str, str]],  # which
+) -> dict[tuple[str, str], list[str] | None]:
+    """Return what was found to differ from the intent at each (switch, port), None where it was not read."""
     found: dict[tuple[str, str], list[str] | None] = {}
     for switch, port in ports:
         file = raw / Path(_SWITCHES).name / f"{switch}{_SUFFIX}"

@@ -33,26 +33,22 @@ FALSE_ALARMS_PER_1000_YEARS = 7.16
 
 
 def find_alarms(
-    values: Floats,
+    values: Floats,  # series x nights, in time; NaN where a night has no value
     *,
+    # Whether more is better, of all or of each. Only a change for the worse gives an alarm.
     higher: bool | NDArray[np.bool_],
+    # Step in which the tool prints the metric; no spread is believed to be narrower.
     resolution: float | Floats = 0.0,
+    # Whether the series are one metric of many nodes, which learn their noise from each other.
     pooled: bool = True,
+    # (series, night) of the first night with other parts. A step at that time is alarmed; after two weeks the
+    # level with the new parts is what the next nights are held against.
     changes: Sequence[tuple[int, int]] = (),
+    # The day of the week of each night, 0 to 6, if a week of each series' own is to be learnt; only for
+    # series of one metric.
     weekdays: NDArray[np.intp] | None = None,
 ) -> list[Alarm]:
-    """Return the alarms of many series.
-
-    Args:
-        values: series x nights, in time; NaN where a night has no value.
-        higher: whether more is better, of all or of each. Only a change for the worse gives an alarm.
-        resolution: step in which the tool prints the metric; no spread is believed to be narrower.
-        pooled: whether the series are one metric of many nodes, which learn their noise from each other.
-        changes: (series, night) of the first night with other parts. A step at that time is alarmed; after
-            two weeks the level with the new parts is what the next nights are held against.
-        weekdays: the day of the week of each night, 0 to 6, if a week of each series' own is to be learnt;
-            only for series of one metric.
-    """
+    """Return the alarms of many series."""
     if weekdays is not None:
         values = without_own_weeks(values, weekdays, LEARNING_NIGHTS)
     charts = Charts(values, higher, resolution, pooled=pooled)
@@ -214,26 +210,18 @@ class HistoryChange(Record):
 
 
 def findings(
-    series: Sequence[SeriesLabel],
-    times: Times,
-    values: HistoryFloats,
-    events: Mapping[str, Sequence[SeenChange]],
-    common: Sequence[SeenChange] = (),
+    series: Sequence[SeriesLabel],  # whose they are
+    times: Times,  # when the runs were, in order
+    values: HistoryFloats,  # series x runs, NaN where there is no value
+    events: Mapping[str, Sequence[SeenChange]],  # the inventory changes by node
+    common: Sequence[SeenChange] = (),  # the changes of hosts that are no nodes
     *,
+    # The series are one metric of all nodes. They learn their noise from each other then, and what all did in
+    # a night is taken out of each and told once, as an alarm of all nodes; what a node does every week is no
+    # alarm.
     one_metric: bool = True,
 ) -> list[HistoryChange]:
-    """Return alarms and steps of many series (series x runs), standing alarms first, the worst first.
-
-    Args:
-        series: whose they are.
-        times: when the runs were, in order.
-        values: series x runs, NaN where there is no value.
-        events: the inventory changes by node.
-        common: the changes of hosts that are no nodes.
-        one_metric: the series are one metric of all nodes. They learn their noise from each other then, and
-            what all did in a night is taken out of each and told once, as an alarm of all nodes; what
-            a node does every week is no alarm.
-    """
+    """Return alarms and steps of many series (series x runs), standing alarms first, the worst first."""
     steps = _resolutions(series, values)
     by_row = [[*events.get(of.node, ()), *common] for of in series]
 

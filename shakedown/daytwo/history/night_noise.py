@@ -150,24 +150,15 @@ class NightNoise:
 
 
 def learn(
-    residuals: NoiseFloats,
-    scores: NoiseFloats,
-    when: NDArray[np.intp],
-    odd: NoiseFloats,
-    nights: NoiseFloats,
+    residuals: NoiseFloats,  # series x nights, about the series' level, in time, NaN after the last
+    scores: NoiseFloats,  # residuals in the spreads that were known then, NaN where there is none
+    when: NDArray[np.intp],  # which night each of them was
+    odd: NoiseFloats,  # odd nights for the worse that each series had
+    nights: NoiseFloats,  # nights that were looked at for them
     *,
-    pooled: bool,
+    pooled: bool,  # whether the series are of one metric, and share what they know
 ) -> NightNoise:
-    """Return the noise of series.
-
-    Args:
-        residuals: series x nights, about the series' level, in time, NaN after the last.
-        scores: residuals in the spreads that were known then, NaN where there is none.
-        when: which night each of them was.
-        odd: odd nights for the worse that each series had.
-        nights: nights that were looked at for them.
-        pooled: whether the series are of one metric, and share what they know.
-    """
+    """Return the noise of series."""
     ar = _autocorrelation(residuals, pooled=pooled)
     spread, known = _spread(residuals, ar, pooled=pooled)
     shown = scores if pooled else scores[:0]

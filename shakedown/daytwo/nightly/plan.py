@@ -100,25 +100,17 @@ class _Night:
 
 
 def choose(
-    idle: Iterable[str],
-    costs: Mapping[str, float],
-    covered: Covered,
+    idle: Iterable[str],  # nodes that may be measured
+    costs: Mapping[str, float],  # seconds that a node spends on each slot
+    covered: Covered,  # when each node's slots were covered last, any increasing number
     *,
-    budget_s: float,
-    group: int,
-    seed: int,
+    budget_s: float,  # seconds that a node may be used tonight
+    group: int,  # nodes measured with each other; at least three. Where there are fewer, fewer.
+    seed: int,  # mixes the groups, so that partners change from night to night
+    # Slots that a node is measured in by itself, with the nodes that have them.
     alone: Mapping[str, Collection[str]] | None = None,
 ) -> list[Share]:
     """Return tonight's shares, in a fixed order.
-
-    Args:
-        idle: nodes that may be measured.
-        costs: seconds that a node spends on each slot.
-        covered: when each node's slots were covered last, any increasing number.
-        budget_s: seconds that a node may be used tonight.
-        group: nodes measured with each other; at least three. Where there are fewer, fewer.
-        seed: mixes the groups, so that partners change from night to night.
-        alone: slots that a node is measured in by itself, with the nodes that have them.
 
     Raises BadInput: a slot costs more than the budget, or the group is no group.
     """

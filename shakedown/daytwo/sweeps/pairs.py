@@ -266,13 +266,11 @@ class SweepComparison:
     missing: tuple[str, ...]
 
 
-def compare_sweeps(sides: Sequence[SweepSide], noise_floor: float = NOISE_FLOOR) -> SweepComparison:
-    """Pair the sweeps of several sides.
-
-    Args:
-        sides: two to four, the baseline first.
-        noise_floor: ratios closer to 1 than this fraction read "no difference".
-    """
+def compare_sweeps(
+    sides: Sequence[SweepSide],  # two to four, the baseline first
+    noise_floor: float = NOISE_FLOOR,  # ratios closer to 1 than this fraction read "no difference"
+) -> SweepComparison:
+    """Pair the sweeps of several sides."""
     pairings: list[Pairing] = []
     paired: list[tuple[OperationSweep, ...]] = []
     missing: list[str] = []

@@ -189,14 +189,12 @@ def port_of(spec: Spec, round_index: int, slot: Slot, rail: str) -> int:
     return spec.base_port + turn % spec.port_span
 
 
-def estimate_s(spec: Spec, overhead_s: float = 1.0, iteration_s: float = 20e-6) -> float:
-    """Return a guess of the wall-clock seconds of all rounds.
-
-    Args:
-        spec: the specification.
-        overhead_s: seconds that a slot costs beside the measurement (start, handshake, teardown).
-        iteration_s: seconds of one iteration, for operations that count iterations.
-    """
+def estimate_s(
+    spec: Spec,  # the specification
+    overhead_s: float = 1.0,  # seconds that a slot costs beside the measurement (start, handshake, teardown)
+    iteration_s: float = 20e-6,  # seconds of one iteration, for operations that count iterations
+) -> float:
+    """Return a guess of the wall-clock seconds of all rounds."""
     slot_s = sum(
         overhead_s + (slot.operation.duration_s or (slot.operation.iterations or 0) * iteration_s)
         for slot in slots_of(spec)
@@ -271,15 +269,11 @@ class MeshCoverage:
 
 
 def coverage_of(
-    spec: Spec, measured: Collection[Cell], reasons: Mapping[Cell, str] | None = None
+    spec: Spec,  # the specification
+    measured: Collection[Cell],  # the cells (`cell_of`) for which the caller has seen a number
+    reasons: Mapping[Cell, str] | None = None,  # why a cell has none
 ) -> MeshCoverage:
-    """Return how much of the specification was measured.
-
-    Args:
-        spec: the specification.
-        measured: the cells (`cell_of`) for which the caller has seen a number.
-        reasons: why a cell has none.
-    """
+    """Return how much of the specification was measured."""
     pairs, blocks = pairs_of(spec), blocks_of(spec)
     lacking_cells = 0
     missing: dict[tuple[str, str, str, str], str] = {}
