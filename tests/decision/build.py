@@ -7,8 +7,6 @@ case's name in a `cases_*.py` makes the inputs, once for each session of tests. 
     python tests/decision/build.py --in-place    each case's inputs in its folder, as `run`, which git ignores
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import shutil

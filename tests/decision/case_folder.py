@@ -1,7 +1,5 @@
 """The inputs of a decision case, written line by line: hostile values go in as they are given."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103  (expected.json names the fault of each case)
 
-from __future__ import annotations
-
 from tests.decision.case_folder import WRITE_BW, Case, Json, case, good
 
 ARRIVES = {"id": "intent.traffic_class", "value": 100.0, "tolerance": 0.01, "ceiling": 100.0}

@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103  (expected.json names the fault of each case)
 
-from __future__ import annotations
-
 from tests.decision.case_folder import ALL_REDUCE, DROPS, WRITE_BW, Case, case, good, singles
 
 

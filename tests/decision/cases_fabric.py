@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103  (expected.json names the fault of each case)
 
-from __future__ import annotations
-
 from itertools import combinations
 
 from tests.decision.case_folder import DROPS, WRITE_BW, Case, case, good

@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103  (expected.json names the fault of each case)
 
-from __future__ import annotations
-
 from tests.decision.case_folder import Case, Json, case, singles
 
 BUSBW = {"id": "h200x4-all-reduce-8g", "value": 365.0, "tolerance": 0.03, "ceiling": 450.0}

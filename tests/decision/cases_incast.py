@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103  (expected.json names the fault of each case)
 
-from __future__ import annotations
-
 from tests.decision.case_folder import WRITE_BW, Case, Json, case
 
 HELD = {"id": "intent.incast_held_back", "value": 1.0, "limit": 1.0, "unit": "1", "better": "higher"}

@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103  (expected.json names the fault of each case)
 
-from __future__ import annotations
-
 from tests.decision.case_folder import Case, Json, case, singles
 
 RATE = {"id": "resnet50-rate", "value": 36500.0, "tolerance": 0.1, "unit": "queries/s", "better": "higher"}

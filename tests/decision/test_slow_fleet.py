@@ -17,8 +17,7 @@ from tests.decision.test_worsened import reason
 from tests.kit import records
 
 NODES = tuple(f"n{i:02d}" for i in range(1, 13))
-# What counts or compares: no fleet is 5 % slow in it.
-COUNTS = frozenset({"1", "x", "%"})
+COUNTS = frozenset({"1", "x", "%"})  # what counts or compares: no fleet is 5 % slow in it
 # Rows whose value is not what a healthy system is known to reach, beside those of test_worsened.
 NOT_REACHED = {
     "primergy-copy-*": "what PCIe carries at most, of which hosts reach 85 to 99 %; the data rates decide",

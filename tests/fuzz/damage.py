@@ -1,7 +1,5 @@
 """Damage to a run folder: what a killed writer, a bad disk or a person who wants another verdict does."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

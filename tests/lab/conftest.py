@@ -26,8 +26,7 @@ SHORT = [
     {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 100, "rails_at_once": ["one", "all"]},
     {"test": "ib_send_lat", "size_bytes": 64, "iterations": 50},
 ]
-# Labs that a fixture has up now.
-_IN_USE: set[str] = set()
+_IN_USE: set[str] = set()  # labs that a fixture has up now
 
 
 @dataclass

@@ -6,8 +6,6 @@ Each sends its half in slices; the second half's slices follow what came of the 
 node, with the standard library alone.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

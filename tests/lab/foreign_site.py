@@ -1,7 +1,5 @@
 """What a person does on the foreign site: reads what discover wrote, and adds what nothing could tell."""
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The lab's head as a site's login node: this project, its environment and its inventory on that host."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -15,8 +15,7 @@ from lab.acceptance import INVENTORIES
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
 
-# lldpd says what is at its ports every 30 s (tx-interval), and at once after a start.
-LLDP_S = 40
+LLDP_S = 40  # lldpd says what is at its ports every 30 s (tx-interval), and at once after a start
 # BGP's timers there are 10 and 30 s; a restored snapshot may have to make its sessions anew.
 ROUTES_S = 180
 LEAVES = ("leaf0", "leaf1")
@@ -122,8 +121,7 @@ def test_a_wrong_setting_or_cable_between_switches_is_named_alone(fabric, fault)
         assert all(word in failed[cell] for word in words), failed[cell]
 
 
-# Both ends of the cable that is pulled.
-DOWN = (("leaf1", "swp4"), ("spine1", "swp2"))
+DOWN = (("leaf1", "swp4"), ("spine1", "swp2"))  # both ends of the cable that is pulled
 
 
 def test_an_uplink_that_is_down_is_named_though_nothing_is_lost(fabric):

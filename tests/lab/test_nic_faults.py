@@ -10,8 +10,7 @@ from lab.errors import LabError
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
-# Some hundreds of packets beside RDMA are each rail's in a run: connection set-up, ARP, LLDP.
-FRAMES = 2000
+FRAMES = 2000  # some hundreds of packets beside RDMA are each rail's in a run: connection set-up, ARP, LLDP
 
 
 def failed_counters(verdict):

@@ -6,8 +6,7 @@ import pytest
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
-# lldpd says what is at its ports every 30 s (tx-interval), and at once after a start.
-LLDP_S = 40
+LLDP_S = 40  # lldpd says what is at its ports every 30 s (tx-interval), and at once after a start
 
 
 def failed_cells(verdict):

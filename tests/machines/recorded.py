@@ -4,8 +4,6 @@ Each YAML file beside this names its sources, and what of it nobody has publishe
 the names of the kernel's sources (nics/counter_sets.yml); their values are 7 everywhere.
 """
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs as users have them: with nothing of the checkout in reach."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

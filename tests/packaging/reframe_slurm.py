@@ -1,7 +1,5 @@
 """Slurm's commands for ReFrame: a job's script runs at once, and its steps replay a recorded run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

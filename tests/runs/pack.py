@@ -5,8 +5,6 @@
 What `shakedown collect`, `verdict` and `report` make from the raw files stays out: the tests make it anew.
 """
 
-from __future__ import annotations
-
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -19,8 +17,7 @@ RECORDED = ("inventory.json", "jobs.json", "plan.json", "raw")  # the rest is ma
 def recorded_files(run: Path) -> Iterator[Path]:
     """Yield the files of a run that were written when it was made, in the order of their names.
 
-    Raises:
-        SystemExit: something is neither a file nor a folder.
+    Raises SystemExit: something is neither a file nor a folder.
     """
     found = [path for name in RECORDED for path in (run / name, *(run / name).rglob("*")) if path.exists()]
     for path in sorted(found, key=lambda path: path.relative_to(run).as_posix()):
@@ -33,8 +30,7 @@ def recorded_files(run: Path) -> Iterator[Path]:
 def pack(run: Path, archive: Path) -> None:
     """Write the archive of a run.
 
-    Raises:
-        SystemExit: the folder holds no plan, or something that is no file.
+    Raises SystemExit: the folder holds no plan, or something that is no file.
     """
     if not (run / "plan.json").is_file():
         raise SystemExit(f"{run}: no plan.json, so this is no run")

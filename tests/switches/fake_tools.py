@@ -5,8 +5,6 @@ State lies under $SWITCH: running.json (CONFIG_DB, or NVUE's applied configurati
 folder), checkpoints/, and faults.json, which says what goes wrong.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

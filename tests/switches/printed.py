@@ -1,7 +1,5 @@
 """How a switch prints its configuration: its own order, without its defaults, lists as ranges."""
 
-from __future__ import annotations
-
 import re
 
 Tree = dict[str, dict]  # a line and the lines under it

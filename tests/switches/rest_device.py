@@ -3,8 +3,6 @@
 `roce enable` and `roce disable` save and reboot, as the switch does: the port closes and opens again.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import ssl

@@ -4,8 +4,6 @@ Commands run as they are, in a shell whose PATH begins with fake_tools.py under 
 tools, so Ansible's ssh connection and modules are the real ones.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -11,8 +11,6 @@ project, so no test runs it by itself. docs/evidence/switches.md says what it sa
 ports and 16 uplinks each.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -4,8 +4,6 @@ FAKE_NIGHT is JSON: `slow` nodes miss every gate; jobs whose names begin with `k
 `hang` sleeps; `refused` is why the run is not made.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

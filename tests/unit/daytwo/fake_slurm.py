@@ -1,7 +1,5 @@
 """A Slurm that keeps its state in a file: `scontrol` and `sinfo` for PATH, as far as draining uses them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

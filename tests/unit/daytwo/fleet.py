@@ -1,7 +1,5 @@
 """Run folders of a made-up fleet, with inventories. Nothing here is measured."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Writes runs with sweeps of nccl-tests and PyTorch, as the jobs leave them: every number is given."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Answers of nodes, made as the probe prints them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pages that people write: short sentences, and no more words than somebody reads."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Localisation of matrices that are all of one route."""
 
-from __future__ import annotations
-
 from shakedown.judge.localise.causes import localise
 from shakedown.judge.localise.model import Route
 

@@ -1,7 +1,5 @@
 """The phases of `make test`, with commands that stand for them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What a person hears while the lab works: at least every 20 seconds, and which job it is."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

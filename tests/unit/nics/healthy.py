@@ -5,8 +5,6 @@ corrects are drawn between 10^-12 and 10^-5 of the line's; marks, CNPs and
 short pauses are those of a loaded network.
 """
 
-from __future__ import annotations
-
 import random
 
 from shakedown.nics.counter_sets import BITS, ETHTOOL, RDMA

@@ -1,7 +1,5 @@
 """What the role renders for each system, without Ansible: the same templates, filters and intent."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs of compute nodes need nothing but Python: nothing may be installed there."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -20,8 +20,7 @@ from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.plan.test_scope import measured, site
 
 CREATED = "2026-01-01T00:00:00Z"
-# A profile that has nothing of what the site measures.
-OTHER = "h200_lora"
+OTHER = "h200_lora"  # a profile that has nothing of what the site measures
 
 
 def bare(tmp_path, profile=OTHER, **changes):

@@ -1,7 +1,5 @@
 """Runs of any size with known faults, written as run folders. No figure here is a measurement."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable, Iterator

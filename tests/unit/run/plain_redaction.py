@@ -1,7 +1,5 @@
 """Redaction by its expressions alone, each over every line: slow, and what the quick way must agree with."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A submit host in a folder: its Slurm is a file, its ReFrame a script; Ansible needs no SSH to it."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import json

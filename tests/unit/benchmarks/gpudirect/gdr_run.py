@@ -1,7 +1,5 @@
 """A run of GPUDirect as nodes would leave it. Lines of GPUs are those that perftest's sources print."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,7 @@ from tests.unit.benchmarks.perftest.fake_perftest import gpu_lines, report
 WHEN = "2026-01-01T00:00:{:02}Z"
 BUSES = ("0000:18:00.0", "0000:2a:00.0", "0000:ab:00.0", "0000:bc:00.0")
 NEAR, FAR = 0, 3
-# Of a RoCE link at 400 Gb/s and RDMA MTU 4096.
-HOST_GBPS, NEAR_GBPS, FAR_GBPS = 390.0, 388.0, 250.0
+HOST_GBPS, NEAR_GBPS, FAR_GBPS = 390.0, 388.0, 250.0  # of a RoCE link at 400 Gb/s and RDMA MTU 4096
 
 
 def site_document(nodes: int = 2, profiles: tuple[str, ...] = ("physical",), **asked: Any) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 Like TensorRT it refuses a scale for each channel without an axis, and an activation quantised by a vector.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 
 import numpy as np

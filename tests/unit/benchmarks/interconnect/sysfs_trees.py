@@ -4,8 +4,6 @@ The four CDI configurations: path N has N switches between root port and GPU, an
 the first. They are made by us from the published description; no such host was at hand.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

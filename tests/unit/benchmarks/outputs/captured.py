@@ -1,7 +1,5 @@
 """The captured outputs, and which parser reads which."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

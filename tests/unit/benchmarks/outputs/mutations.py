@@ -1,7 +1,5 @@
 """Eight ways in which a captured output is damaged, by a seed that is the same every time."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Writes what nccl-tests would print for a small all_reduce on several nodes (layouts of 2.13 and 2.19)."""
 
-from __future__ import annotations
-
 
 def table(*, spread: bool) -> list[str]:
     """Headings and two rows; `spread` adds the columns of -I."""

@@ -3,8 +3,6 @@
 The layouts follow perftest 4.5 (Debian 12) and 25.01 (Debian 13). Real captures are in captures/.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 DASHES = "-" * 87

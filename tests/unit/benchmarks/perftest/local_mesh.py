@@ -1,7 +1,5 @@
 """Several drivers on one machine: a node is a process on a loopback address of its own, perftest a fake."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -13,8 +13,7 @@ from shakedown.records.plan import PlanItem
 from tests.kit.run import python
 from tests.unit.benchmarks.perftest.local_mesh import REPOSITORY
 
-# Drivers that wait for each other by the clock.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # drivers that wait for each other by the clock
 
 
 def by_cell(records):

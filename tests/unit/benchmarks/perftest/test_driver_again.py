@@ -11,8 +11,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, Reference, Remeasure
 from tests.kit import records
 
-# Drivers that wait for each other by the clock.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # drivers that wait for each other by the clock
 
 LIMIT = {"test": "ib_write_bw", "size_bytes": 65536, "rails_at_once": "one", "rails": ["rail0"]}
 LIMIT |= {"metric": "bandwidth", "limit": 90.0}

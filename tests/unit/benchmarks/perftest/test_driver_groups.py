@@ -4,8 +4,7 @@ import pytest
 
 from shakedown.benchmarks.perftest.mesh.schedule import LESS_LOAD, drop_superseded
 
-# Drivers that wait for each other by the clock.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # drivers that wait for each other by the clock
 
 PAIR = "n1,n2"
 

@@ -7,8 +7,7 @@ import pytest
 
 from tests.kit.cases import cases
 
-# Drivers that wait for each other by the clock.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # drivers that wait for each other by the clock
 
 
 def content(folder):

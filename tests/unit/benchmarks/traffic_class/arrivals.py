@@ -1,7 +1,5 @@
 """A run of the ring as nodes would leave it: perftest's outputs, and what receivers counted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,7 @@ from tests.unit.benchmarks.perftest.fake_perftest import report
 
 NETDEVS = {"rail0": "fab0", "rail1": "fab1"}
 WHEN = "2026-01-01T00:00:{:02}Z"
-# What report() says that went over: 1000 messages of 64 KiB.
-MOVED = 1000 * 65536
+MOVED = 1000 * 65536  # what report() says that went over: 1000 messages of 64 KiB
 
 
 def site_document(nodes: int = 2, **config: Any) -> dict[str, Any]:

@@ -5,8 +5,6 @@ each driver are played back as the driver plays them. Used in process by the tes
 themselves (one link per tool name) when the role is driven through Ansible.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """What roles carry to hosts without Shakedown: their copies of RoCE's constants are those of `physics`."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How fast a node's local disk writes: one job with a task on each node."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from shakedown.benchmarks.base.contract import (

@@ -1,7 +1,5 @@
 """Write a file on this node. FOLDER/spec.json is the order."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """What dd prints, and which metric it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
