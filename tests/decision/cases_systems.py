@@ -84,9 +84,6 @@ def sign_no_gdr(c: Case) -> None:
     c.line(item, ["n1", "n2"], 0.0, raw="raw/nccl.log")
 
 
-# Healthy reference systems, from the shipped profiles.
-
-
 def healthy(c: Case, profile: str, stages: Iterable[str]) -> None:
     """Every gating reference of a shipped profile, measured at its published value."""
     c.items.clear()

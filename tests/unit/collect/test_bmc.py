@@ -53,9 +53,6 @@ TREE = {
 }
 
 
-# ---- what they say ----
-
-
 def test_dcmi():
     """Catches: the average or the maximum taken for what is drawn now."""
     assert parse_dcmi(DCMI) == 1393
@@ -121,9 +118,6 @@ def test_what_is_no_json_gives_no_reading(content):
     """Catches: a traceback for an error page, a recursion without end."""
     with pytest.raises(NoReading):
         redfish_power(lambda _: content)
-
-
-# ---- how they are asked ----
 
 
 @pytest.fixture
@@ -268,9 +262,6 @@ def test_a_password_that_others_can_read_is_refused(bmc):
     file.unlink()
     with pytest.raises(BadInput, match="no such password file"):
         password(Bmc(**bmc, through="ipmi"))
-
-
-# ---- the command, and what becomes of the readings ----
 
 
 @pytest.mark.slow

@@ -119,9 +119,6 @@ def test_a_limit_is_refused_in_a_sentence(day):
     assert "--limit n1: firmware day makes runs of the whole site" in " ".join(said.split())
 
 
-# The timer's playbook as people call it, up to where it would change the host.
-
-
 def test_with_the_defaults_it_comes_to_its_preflight_and_refuses_what_the_service_cannot_see():
     """Catches: a default that the role itself refuses, and a night whose files lie in another /tmp."""
     words = ("-i", "inventories/lab", "playbooks/nightly.yml", "--check", "-e", "nightly_state=/tmp/state")

@@ -64,9 +64,6 @@ def judged(shakedown, tmp_path):
     return run
 
 
-# ---- the calculators ----
-
-
 @pytest.mark.parametrize("label", [label for label, _ in SMALL.values()])
 def test_reductions_of_small_messages_follow_from_the_table(label):
     """Catches: A and B exchanged, a ratio for a reduction. The report truncates to one decimal."""
@@ -89,9 +86,6 @@ def test_bandwidth_ratios_follow_from_the_reductions():
         # The absolute gate of A: that many times 80 % of 10 Gb/s.
         assert value(f"pt-ab-{operation}-256m") == label
         assert value(f"pt-a-{operation}-256m") == pytest.approx(bandwidth_ratio(label) * 1.0, abs=5e-4)
-
-
-# ---- the judgement ----
 
 
 def test_the_published_tables_hold_every_claim(judged):
@@ -183,9 +177,6 @@ def test_text_and_page_show_every_claim(shakedown, tmp_path):
     assert (
         line.split(": ", 1)[1] == "all_reduce time reduction at 4 B 51.22 %, at least 64.70; published 67.40"
     )
-
-
-# ---- two networks in one run ----
 
 
 def test_two_networks_of_one_run_are_two_sides(shakedown, tmp_path):

@@ -64,9 +64,6 @@ def ratio(base: tuple[float, ...], other: tuple[float, ...]) -> Ratio:
     return found
 
 
-# ---- the published comparison ----
-
-
 def test_published_tables_give_the_published_ratios(tmp_path, sweeps):
     """Catches: a ratio the wrong way round, busbw of another formula, an operation left out of the two ends.
 
@@ -118,9 +115,6 @@ def test_a_fault_that_the_plan_does_not_show_is_named(recorded_run):
     }
     large = [row for p in found.pairings for row in p.rows if row.size_bytes >= 1 << 20]
     assert all(re.fullmatch(r"\+\d+\.\d%", row.time_ratio[0].reading) for row in large)
-
-
-# ---- what is read ----
 
 
 def test_numbers_are_those_that_nccl_tests_printed(real):
@@ -233,9 +227,6 @@ def test_a_job_that_never_ran_is_said(tmp_path):
     assert "the job was not run" in compared(a, b).missing[0]
 
 
-# ---- what is a pair ----
-
-
 @pytest.mark.parametrize(
     "other", [{"dtype": "half"}, {"launcher": "srun"}, {"nodes": ("n1", "n2"), "launcher": "one-process"}]
 )
@@ -314,9 +305,6 @@ def test_a_folder_with_one_sweep_twice_is_refused(tmp_path, sweeps):
     assert status == 2 and "two jobs measure all_reduce float" in error
 
 
-# ---- what a ratio says ----
-
-
 @cases(
     "base, other, reads",
     ((100, 101, 102), (100.5, 101.5, 102.5), "no difference"),
@@ -356,9 +344,6 @@ def test_ends_are_of_time_below_the_limit_and_of_busbw_from_there():
     ends = compare_sweeps([side("A", base), side("B", other)]).pairings[0].extremes[0]
     assert [(e.ratio, e.size_bytes) for e in ends.time] == [(1.5, 1 << 19), (3.0, 8)]
     assert [(e.ratio, e.size_bytes) for e in ends.busbw] == [(0.1, 1 << 30), (4.0, 1 << 20)]
-
-
-# ---- what else differs ----
 
 
 def test_everything_that_differs_is_named(tmp_path, real):
@@ -424,9 +409,6 @@ def test_power_and_energy_of_each_operation_are_beside_it(real):
     assert found.pairings[0].draws == (draws["all_reduce"], None)
     ((_, shown),) = sweep_text.draws(found)
     assert shown == ["717.4 W, 31,160 J, 45 °C", "–"]
-
-
-# ---- the command ----
 
 
 def test_exit_status_and_table(tmp_path, sweeps):

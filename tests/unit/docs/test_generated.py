@@ -78,9 +78,6 @@ def test_every_role_has_a_page():
     assert {name.split("/")[1] for name in of_roles.pages(ROOT) if name.startswith("roles/")} == roles
 
 
-# The page of published figures: what it calls published was printed, and what it calls unjudged says why.
-
-
 def row(profile: str, name: str, use: published.Use) -> tuple[str, ...]:
     """The page's row of a reference that shipped plans use so."""
     found = load_profile(profile)
@@ -104,9 +101,6 @@ def test_a_figure_that_is_not_measured_says_what_is_missing():
     assert said.startswith("NOT-RUN in the shipped inventory, judged where this does not hold: No access to")
     told = row("tolly_xe9680_z9664f", "tolly-link-sent", published.Use(shown=1, first="x"))[-1]
     assert told.startswith("Shown, and decides nothing: ")
-
-
-# The table of switch cases: every system has every case, and every test that it names is there.
 
 
 def test_every_vendors_system_is_a_column():
@@ -142,8 +136,6 @@ def test_a_case_has_a_test_or_a_reason_for_every_system(entry):
             named = given + "".join(text for name, text in lists.items() if name in given)
             assert f"'{system}'" in named or "SYSTEMS" in given, (system, held)
 
-
-# research/README.md: which published figure each script makes.
 
 ROWS = {
     row[1]: row[2]

@@ -45,9 +45,6 @@ def items(plan: dict, test: str) -> list[dict]:
     return [item for item in plan["items"] if item["test"] == test]
 
 
-# ---- of the plan ----
-
-
 def loosened_gate(w: World) -> None:
     edit(w.run, "plan.json", lambda p: p["references"]["lab-ib-write-bw"].update(limit=0.001))
 
@@ -94,9 +91,6 @@ def caveat_taken_out(w: World) -> None:
     edit(w.run, "plan.json", lambda p: p.update(caveats=[], power=[]))
 
 
-# ---- of jobs and settings ----
-
-
 def jobs_eased(w: World) -> None:
     edit(w.run, "jobs.json", lambda j: j["jobs"][1].update(time_limit_s=99999))
 
@@ -111,9 +105,6 @@ def jobs_emptied(w: World) -> None:
 
 def settings_eased(w: World) -> None:
     edit(w.run, f"{WRITE}/spec.json", lambda s: s.update(mode="ends"))
-
-
-# ---- of outputs ----
 
 
 def number_in_perftest(w: World) -> None:
@@ -156,9 +147,6 @@ def output_added(w: World) -> None:
 
 def output_removed(w: World) -> None:
     (w.run / OUTPUT).unlink()
-
-
-# ---- of signatures ----
 
 
 def manifest_made_to_fit(w: World) -> None:
@@ -223,9 +211,6 @@ def signed_for_another_order(w: World) -> None:
     w.sign("n1", name, end, order="0" * 64)
 
 
-# ---- of the run's jobs ----
-
-
 def failed_job_made_good(w: World) -> None:
     edit(w.run, f"{WRITE}/job.json", lambda j: j.update(duration_s=26.0))
 
@@ -271,9 +256,6 @@ def better_attempt_in_place(w: World) -> None:
 
 def slurms_record_edited(w: World) -> None:
     replace(w.run, f"{WRITE}/slurm.txt", "COMPLETED", "COMPLETED ")
-
-
-# ---- of the run ----
 
 
 def without_nonce(w: World) -> None:

@@ -111,8 +111,6 @@ def test_a_waivers_last_day_is_written_as_the_page_has_it(inventory):
     assert str(read_site(folder).waivers[0].expires) == "2026-03-01"
 
 
-# What a person reads of a bad inventory: whose it is, file, line, key and the nearest right one.
-
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 
 
@@ -215,9 +213,6 @@ def test_encrypted_and_tagged_files_are_left_to_ansible(tmp_path):
 def test_names_are_drawn_together_only_where_they_run_on(names, text):
     """Catches a span that holds a host which has no fault."""
     assert span(names) == text
-
-
-# What a site says of whose it is, and other words that a plan passed without a look.
 
 
 def refusal(**variables: Any) -> str:

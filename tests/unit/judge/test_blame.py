@@ -107,8 +107,6 @@ def test_a_run_without_mesh_is_only_passed_on(decision_runs):
     assert causes.causes(run) == ()
 
 
-# Who is told to have lost packets, where the receivers that miss them are counted.
-
 FOUR = ("n1", "n2", "n3", "n4")
 
 

@@ -83,8 +83,6 @@ def test_of_few_elements_nothing_is_known():
     assert list(spread) == [0.0] * 3 and list(freedom) == [1.0] * 3
 
 
-# Localisation among nodes whose links differ in speed, as no snapshot tells.
-
 NODES, RAILS = 16, 4
 
 
@@ -146,8 +144,6 @@ def test_speeds_that_the_snapshot_tells_are_no_suspects():
     told = replace(Cabling.unknown(RAILS, NODES), classes=classes)
     assert found(mesh(4, dict.fromkeys(range(4), 0.5)), told) == ([], [])
 
-
-# A NIC that is bad one way is held against its other way, where healthy NICs differ the same both ways.
 
 RAIL, NODE = 2, 4
 

@@ -87,9 +87,6 @@ def test_an_unsupported_system_is_refused_in_one_line(tmp_path):
     assert "Fedora Linux 43 is not supported" in done.stderr
 
 
-# The lab tests' own fixtures: which lab a test gets, and under which id it makes a run.
-
-
 @pytest.fixture
 def fixtures(monkeypatch):
     """tests/lab/conftest.py with labs that only note what is done to them; they lie in `up`."""
@@ -174,9 +171,6 @@ def test_a_repetition_makes_a_run_of_its_own(fixtures, tmp_path):
         used.append(site.unused("loss"))
         (tmp_path / used[-1]).mkdir()
     assert used == ["loss", "loss-2", "loss-3"]
-
-
-# A node whose kernel lost the TSC at boot is booted once more, and told where that does not help.
 
 
 class Lab:

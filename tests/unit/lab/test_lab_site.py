@@ -97,9 +97,6 @@ def test_a_damaged_state_is_one_line_and_status_2(folders: dict[str, str]) -> No
     assert len(done.stderr.splitlines()) == 1
 
 
-# Names and paths: labs of two users or checkouts must not meet, and unix sockets have short names.
-
-
 def test_two_checkouts_of_one_name_get_different_labs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a name taken from the folder alone: 'down' in one checkout would end the other's lab."""
     monkeypatch.delenv("SHAKEDOWN_LAB", raising=False)
@@ -164,8 +161,6 @@ def test_folders_are_private(monkeypatch: pytest.MonkeyPatch, short_path: Path) 
     for folder in (paths.run.parent, paths.run, paths.disks):
         assert folder.stat().st_mode & 0o077 == 0
 
-
-# The lab's cabling and addresses: two machines that share one would look like a fault of the fabric.
 
 ALL_SIZES = [Topology(n) for n in range(1, MAX_NODES + 1)]
 

@@ -134,9 +134,6 @@ def test_os9_with_link_level_flow_control_is_refused():
     assert reasons == ["port hundredGigE 1/1: link-level flow control is on; OS9 has no PFC beside it"]
 
 
-# -- command lines ---------------------------------------------------------------------------------
-
-
 def test_a_configuration_shown_otherwise_is_no_difference():
     """Catches a change at every run: other order, other indentation, separators, DSCPs in one list."""
     wanted = "qos map dscp 24 to traffic-class 3\nqos map dscp 26 to traffic-class 3\na x\n   y 1\n   z 2\n"
@@ -299,9 +296,6 @@ def test_the_way_back_is_typed_in_reverse():
         "exit",
     ]
     assert cli.revert(before, before) == []
-
-
-# -- Cumulus and Enterprise SONiC ------------------------------------------------------------------
 
 
 def test_nvue_numbers_as_text_are_no_difference_and_others_are():

@@ -40,8 +40,6 @@ def test_a_source_is_a_page_and_its_release(nos):
         assert entry["release"] is None or re.search(r"\d", entry["release"]), entry
 
 
-# The registry of switch systems, and the lists elsewhere that must be its own.
-
 ROLES = Path(__file__).parents[3] / "roles"
 
 

@@ -56,9 +56,6 @@ def test_a_killed_rank_leads_the_problem(tmp_path):
     assert problem["message"].endswith(": task 1 on n2 ended by a signal: Killed")
 
 
-# The record of a program that failed.
-
-
 def test_a_failure_is_told_in_whole_lines(tmp_path):
     """Catches: a reason that begins in the middle of a word of a log's noise."""
     noise = "".join(f"[n1:{number:05d}] select: component ucx selected\\n" for number in range(60))
@@ -79,8 +76,6 @@ def test_a_line_that_is_too_long_is_told_by_its_end(tmp_path):
     message = json.loads((tmp_path / "outputs.jsonl").read_text())["problem"]["message"]
     assert message.endswith("xx the end")
 
-
-# What programs on the nodes write into their journals is what the controller takes.
 
 SOURCE = Path(__file__).resolve().parents[3] / "shakedown"
 # `{"kind": "busy", "message": ...}`, over one line or several.

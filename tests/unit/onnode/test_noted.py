@@ -52,9 +52,6 @@ def test_what_was_left_alone_is_signed_and_the_notes_go(job):
     assert not any((noted.PLACE / f"shakedown-notes-{os.getuid()}").iterdir())
 
 
-# What root of another node makes of an output.
-
-
 def replaced(job: Path) -> None:
     (job / "one.n1.txt").write_text("9\n")
 

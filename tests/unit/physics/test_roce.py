@@ -96,9 +96,6 @@ def test_nonsense_is_refused(call):
         call()
 
 
-# PCIe ceilings: every printed figure, and the directions that differ.
-
-
 @pytest.mark.parametrize(
     ("generation", "raw", "mps_256", "mps_512"),
     [(3, 15.75, 14.61, 15.16), (4, 31.51, 29.22, 30.32), (5, 63.02, 58.45, 60.65)],
@@ -141,9 +138,6 @@ def test_links_that_do_not_exist_are_refused(generation, width, mps):
     """A typing error in a reference must not become a plausible ceiling."""
     with pytest.raises(BadInput):
         host_links.payload_ceiling_gb_per_s(generation, width, max_payload_bytes=mps)
-
-
-# What TCP can carry over an Ethernet link.
 
 
 @pytest.mark.parametrize(

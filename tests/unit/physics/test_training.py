@@ -131,8 +131,6 @@ def test_the_slower_of_network_and_gpu_decides_a_sharded_step():
         t.sharded_step_time_s(0, **GATHERED, **COMPUTED)
 
 
-# What a training reads: the epoch formula and its inverses, minutes and percentages.
-
 RESNET, RETINANET = t.DATA_SETS["resnet50"], t.DATA_SETS["retinanet"]
 
 

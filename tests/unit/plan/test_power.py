@@ -103,9 +103,6 @@ def test_what_is_measured_once_gets_no_odds_of_three_measurements():
     assert power_words(one_way.model_copy(update={"items": (both,)})) == ()
 
 
-# What a plan says of its time, of its jobs side by side, and of what it leaves out.
-
-
 def planned(inventory, **wanted):
     """Plan a site with the lab's references."""
     return plan_site(inventory, wanted=WantedScope(**wanted) if wanted else None)

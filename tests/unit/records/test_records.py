@@ -67,8 +67,6 @@ def test_a_waiver_of_a_wide_pattern_is_told_what_is_right():
     assert "such as fabric/ib_write_bw/bandwidth/*n7*/rail2/* (got '*')" in said
 
 
-# How a long reason is cut.
-
 REFUSED = (
     "exit status 1: Couldn't connect to 10.10.1.2:18603 / Unable to open file descriptor for socket "
     "connection / Unable to init the socket connection"
@@ -92,8 +90,6 @@ def test_a_text_without_a_stop_is_cut_all_the_same():
     """Catches: a name of a thousand characters that fills the line."""
     assert clipped("x" * 1000, 20) == "x" * 17 + "..."
 
-
-# Evidence that is JSON, or lines of it, says each thing once, whatever lies before it.
 
 TWICE = '{"wrong": 3, "wrong": 0}'
 

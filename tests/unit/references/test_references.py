@@ -56,9 +56,6 @@ def test_more_than_arithmetic_is_refused():
         worked_out("max(1, 2)")
 
 
-# How a site without references is refused.
-
-
 def missing(test: str) -> MissingReference:
     """A cell that no entry fits."""
     return MissingReference.of(test, "busbw", {"gpu": "L40", "nodes": 1}, fix="add one to the profile")
@@ -83,8 +80,6 @@ def test_five_kinds_are_told_in_full():
     assert "more of" not in said
     assert said.count("add one to the profile") == 5
 
-
-# The inventories of the reference systems against their profiles: one system, described in two places.
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 WITH_FABRIC = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering")

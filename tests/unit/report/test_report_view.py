@@ -372,9 +372,6 @@ def _rejudged(source: ReportSource, measurements: list[Measurement]) -> ReportSo
     )
 
 
-# What a stage was expected to take stands beside what it took, and what is not covered is told.
-
-
 def expecting(stage: Stage) -> StageTime:
     """Expect an hour at most of a stage, half of it if all goes well."""
     return StageTime(

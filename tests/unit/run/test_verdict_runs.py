@@ -324,8 +324,6 @@ def test_a_number_that_no_counter_can_hold_is_refused(tmp_path, decision_runs, v
         judge_folder(folder)
 
 
-# The playbook's last play: what counts as a verdict, and what is a breakdown of its program.
-
 CHECKOUT = Path(__file__).resolve().parents[3]
 # Ends with 1 in `verdict` or in `report`, as Python does when it cannot even import what it needs.
 BREAKS = """#!/bin/sh

@@ -122,8 +122,6 @@ def test_what_was_recorded_is_what_the_recordings_give():
         assert said in sources[place], told
 
 
-# `shakedown simulate --remeasure`, and the verdict on what it writes.
-
 SIZE = ("--nodes", 16, "--rails", 2, "--pod", 8)
 
 
@@ -185,9 +183,6 @@ def test_measuring_again_changes_no_first_result():
         sims.append(measure(shape, build_fabric(shape, rng), [], rng, models, again=again))
     np.testing.assert_array_equal(sims[0].matrix.values, sims[1].matrix.values)
     np.testing.assert_array_equal(sims[0].matrix.failed, sims[1].matrix.failed)
-
-
-# `shakedown simulate` and `shakedown plan`: what cannot be read again is not written.
 
 
 @pytest.mark.parametrize("name", ["my run", "-run", "läufe", "x" * 129, "a,b", "a=b"])

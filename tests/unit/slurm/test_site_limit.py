@@ -41,9 +41,6 @@ def test_a_limit_is_refused_where_slurm_needs_every_node(tmp_path, options, refu
     assert ("--limit n1 leaves out head, n2: Slurm's files name every node" in said) is refused
 
 
-# Playbooks with a --limit that leaves out the hosts that they are for: a sentence, and no good end.
-
-
 @cases(
     "playbook, limit, said",
     ("nightly", "n1", "--limit n1 leaves out localhost, the host of the timer"),

@@ -131,8 +131,6 @@ def test_what_is_no_list_of_hosts_is_not_asked(said):
     assert Expands().hostnames("n1") == ["n1"]
 
 
-# What sbatch is given of a site, a plan and a night, by ReFrame's configuration.
-
 SETTINGS = Path(__file__).parents[3] / "reframe_tests" / "settings.py"
 
 
@@ -206,8 +204,6 @@ def test_a_relative_path_is_refused_with_the_absolute_one(variable, monkeypatch,
     said = f"{variable}: 'reports/runs/r1' is relative -- export {variable}=\"$PWD/reports/runs/r1\"\n"
     assert capsys.readouterr().err == said
 
-
-# What an account or a QOS can never have is told before the first job, with both numbers.
 
 # As sacctmgr 24.11 shows them with --parsable2; each row: the columns that are asked for.
 ALICE = "bench|alice|||normal|{wall}|{tres}|{jobs}|{submit}|||"

@@ -22,9 +22,6 @@ def test_many_that_lost_do_not_become_the_noise_they_are_held_against(sick):
     assert set(nodes.found) == set(names[:sick])
 
 
-# How many transients a healthy cluster has, held against scipy's binomial.
-
-
 @pytest.mark.parametrize("cells", [0, 1, 8, 63, 126, 1008, 32_256, 8_000_000])
 @pytest.mark.parametrize("rate", [0.001, 0.005, 0.02])
 @pytest.mark.parametrize("risk", [1e-3, 1e-6])

@@ -221,9 +221,6 @@ def test_messages_that_moved_nothing_decide_nothing(run):
     assert "no data moved" in reason
 
 
-# ---- the state of the GPUs ----
-
-
 def gpus(old: str, new: str):
     """Return an edit of nvidia-smi's table."""
 

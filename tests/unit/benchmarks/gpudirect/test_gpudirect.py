@@ -181,8 +181,6 @@ def test_a_wrong_wish_is_refused_by_its_key(asked, says):
         planned(site_document(2, **asked))
 
 
-# The job on this machine: GPUs in a made PCI tree, perftest a stand-in that prints its lines.
-
 RUNNER = """
 import pathlib, sys
 from shakedown.benchmarks.gpudirect.job import main

@@ -139,9 +139,6 @@ def test_what_comes_in_is_held_to_the_links_ceiling():
     assert 0 < plan.references[item.reference].ceiling < 100
 
 
-# ---- the job, among processes of this machine
-
-
 def run(tmp_path, nodes=3, faults=(), **options):
     """Run the planned job with stand-ins for perftest: plan, mesh, exit statuses."""
     plan, jobs = planned(nodes, **options)
@@ -227,9 +224,6 @@ def test_a_wrong_order_is_one_line(tmp_path, monkeypatch, capsys, node, spec, wo
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert any(word in err for word in words.split("|")), err
-
-
-# ---- what is read
 
 
 def output_of(held, rates=(40.0, 45.0), ends=None, files=None, receiver="n1"):

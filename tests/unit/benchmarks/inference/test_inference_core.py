@@ -143,9 +143,6 @@ def test_every_worker_tells_its_accuracy(workers, accuracy, silent, recorded_run
     assert (last[0], last[1], last[5]) == ("accuracy", accuracy, silent)
 
 
-# Weights are known by their checksum before a search spends hours on them.
-
-
 def test_other_weights_than_planned_are_refused_before_the_search(tmp_path):
     """Catches: weights that were swapped under the planned name."""
     weights = tmp_path / "resnet50.pt"
@@ -155,9 +152,6 @@ def test_other_weights_than_planned_are_refused_before_the_search(tmp_path):
     weights.write_bytes(b"another")
     with pytest.raises(ValueError, match=f"planned {planned}"):
         checked(str(weights), planned)
-
-
-# How a worker forms batches, how images get into them, and where a run's time is said to have gone.
 
 
 @pytest.fixture

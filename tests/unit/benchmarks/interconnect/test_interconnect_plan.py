@@ -101,8 +101,6 @@ def test_every_path_of_the_paper_can_be_planned(path):
     assert gates == {n: f"primergy-l40s-{path}-{n}gpu" for n in (1, 2, 3, 4)}
 
 
-# The program that copies between host and GPU runs in the site's own PyTorch environment.
-
 ROOT = Path(__file__).parents[4]
 # PyTorch is not installed here; the site's environment need not have pydantic.
 PROGRAM = """

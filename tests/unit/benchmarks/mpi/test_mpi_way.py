@@ -296,8 +296,6 @@ def test_variables_hold_no_program(variables):
         site(variables=variables)
 
 
-# mpi4py's ping-pong: each bandwidth has its time beside it, and as many samples as were ordered.
-
 # As mpi4py 4.0.0 to 4.1.1 print it (src/mpi4py/bench.py).
 TIMED = """\
 # MPI PingPong Test

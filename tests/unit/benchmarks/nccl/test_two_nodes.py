@@ -83,8 +83,6 @@ def test_a_job_costs_little_beside_what_it_measures(recorded_run):
         assert json.loads(file.read_text())["duration_s"] - measuring <= 2.0 + 0.05
 
 
-# Rates with more digits than nccl-tests print: two decimals are steps of 5 % at 0.2 GB/s.
-
 # tests/runs/h100x2_slow_port_10, nccl_all_reduce.r1.txt of rail 1; {row}, {mean} and {options} are replaced.
 TEXT = (Path(__file__).parent / "printed/digits.txt").read_text()
 SLOW = "    16777216       4194304     float     sum      -1  80968.9    0.21    0.21       0  79615.2    0.21    0.21       0"  # noqa: E501

@@ -128,8 +128,6 @@ def test_decorated_captures_read_the_same(name):
     assert parse("".join(f" 3: {line}\n" for line in lines)) == plain
 
 
-# The trainer's log: complete or refused; steps in order for every rank.
-
 LOG = captured.read("trainer_synthetic_2ranks.jsonl")
 LINES = LOG.splitlines()
 
@@ -195,8 +193,6 @@ def test_a_truncated_log_on_request():
     with pytest.raises(BadInput, match=r"not JSON|ends before"):
         parse_trainer(cut + "\n", allow_truncated=True)  # the line was ended, so it is damaged, not cut off
 
-
-# `shakedown parse`: one line and status 2 for what cannot be used, JSON and tables for what can.
 
 WRITE_BW = "perftest_25.01_rxe_write_bw_client.txt"
 

@@ -71,8 +71,6 @@ def folder(tmp_path):
     return make
 
 
-# ---- coverage ----
-
 CELL = "ib_write_bw.n1,n2.rail0.forward.txt"
 OTHER = "ib_write_bw.n1,n3.rail0.forward.txt"
 DAMAGE = {
@@ -193,9 +191,6 @@ def test_a_damaged_journal_is_no_end(folder, line):
         lost_nodes(made.out, made.spec.nodes)
 
 
-# ---- specifications and lists of pairs ----
-
-
 @pytest.mark.parametrize("command", ["plan", "coverage", "confirm"])
 @pytest.mark.parametrize("content", [NESTED, b"[" * 800 + b"]" * 800, b"7", b"\xff", b'{"mode":[]}'])
 def test_a_damaged_specification_is_refused_in_one_line(shakedown, folder, command, content):
@@ -216,9 +211,6 @@ def test_a_list_of_pairs_that_is_no_text_is_refused_in_one_line(shakedown, folde
     pairs.write_bytes(b"n1 n2\nn\xff n3\n")
     status, _, err = shakedown(*words)
     assert (status, err.count("\n")) == (2, 1) and "pairs.txt:2: not UTF-8" in err
-
-
-# ---- confirm ----
 
 
 def quick(nodes):
@@ -303,9 +295,6 @@ def test_a_folder_of_neither_kind_is_refused(shakedown, folder, tmp_path):
     for where in (tmp_path / "nowhere", tmp_path):
         status, _, err = shakedown("mesh", "confirm", made.spec_file, where, "-o", tmp_path / "c.json")
         assert (status, err.count("\n")) == (2, 1)
-
-
-# ---- localise ----
 
 
 def test_a_quick_mesh_and_what_confirmed_it_name_the_node_together(shakedown, folder, tmp_path):

@@ -188,8 +188,6 @@ def test_lists_and_objects_in_place_of_names_are_refused(changes):
         parse_spec({**spec_data(3), **changes})
 
 
-# What a mesh's journals say after a node died: the rest counts, if every driver is accounted for.
-
 SPEC = {
     "schema": 1,
     "mode": "full",
@@ -262,9 +260,6 @@ def test_a_folder_without_a_mesh_is_refused(tmp_path):
     done = python("-m", "shakedown.benchmarks.perftest.mesh.completeness", tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-
-
-# The way of every pair through the fabric: each is held to the reference of its own way.
 
 
 def two_pods(nodes: int, rails: int, pod: int, **switches: Any) -> dict[str, Any]:

@@ -327,8 +327,6 @@ def test_what_a_program_is_linked_to_is_recorded(node, monkeypatch, name, runs, 
     assert found["program"] == str(at)
 
 
-# What nodes lack is told before the first job, in one line with the ways out.
-
 MODULE = {"perftest": {"from": {"module": ["ofed/5.8"]}}, "openmpi": {"from": "package"}}
 GONE = "module ofed/5.8 does not exist"
 

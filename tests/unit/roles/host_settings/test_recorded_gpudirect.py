@@ -67,8 +67,6 @@ def test_every_nic_has_the_rules_of_its_driver(planted):
                 drivers.driver_for(system, nic["netdev"])
 
 
-# Second owners of an address: ARP probes, further addresses of a NIC, and GIDs of neither.
-
 MAC, STRANGER = "52:54:00:0b:02:00", "52:54:00:02:09:01"
 ADDRESS = bytes([10, 10, 0, 1])
 RXE = {"netdev": "fab0", "rdma_device": "rxe0", "ipv4": "10.10.0.1/24", "link_speed_gbps": 1}
