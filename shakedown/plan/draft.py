@@ -7,7 +7,7 @@ from typing import Any
 from shakedown.intent.site import Fabric, Site
 from shakedown.plan.jobs import JobSpec
 from shakedown.plan.scope import Mesh
-from shakedown.records.base import Better, Params, Stage
+from shakedown.records.base import Better, Stage
 from shakedown.records.pairs import AllPairs, PairsAcross
 from shakedown.records.plan import NotCovered, PlanItem, Reference, ReferenceKind
 from shakedown.records.wording import natural_key
@@ -15,11 +15,10 @@ from shakedown.references.catalogue import Catalogue, MissingReference, Referenc
 from shakedown.references.propose import Kind, learnt_entry
 
 
-def none_allowed(name: str, source: str) -> Reference:
-    """Return a contract that allows none of what is counted, and who says so."""
-    return Reference(
-        id=name, value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT, source=source
-    )
+def none_allowed(name: str, source: str, **otherwise: Any) -> Reference:  # noqa: ANN401
+    """Return a contract that allows none of what is counted, and who says so; or what is said otherwise."""
+    count = {"value": 0, "limit": 0, "unit": "1", "better": Better.LOWER, "kind": ReferenceKind.CONTRACT}
+    return Reference.model_validate({**count, "id": name, "source": source, **otherwise})
 
 
 _STAND_IN = ReferenceEntry(
@@ -36,7 +35,10 @@ _STAND_IN = ReferenceEntry(
 )
 
 
-def _cells(nodes: Iterable[str | tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+Nodes = Iterable[str | tuple[str, ...]] | AllPairs | PairsAcross
+
+
+def _groups(nodes: Iterable[str | tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     return tuple((each,) if isinstance(each, str) else each for each in nodes)
 
 
@@ -117,104 +119,53 @@ class PlanDraft:
         self.references[entry.id] = entry.reference()
         return entry
 
+    # What else a block or a job has (`more`) is said and checked by PlanItem and JobSpec.
+
     def add(
         self,
         entry: ReferenceEntry,
         test: str,
         *,
-        nodes: Iterable[str | tuple[str, ...]] | AllPairs | PairsAcross,
-        stage: Stage | None = None,
-        rails: tuple[str | None, ...] = (None,),
-        directions: tuple[str | None, ...] = (None,),
-        params: Params | None = None,
+        nodes: Nodes,  # of each cell, its one node or those that it is measured on together
         required: bool = True,
-        not_run: str = "",
+        **more: Any,  # noqa: ANN401
     ) -> None:
         """Add a block of cells; the reference may keep them from being required.
 
-        `nodes`: of each cell, its one node or those that it is measured on together.
         `not_run`: why it will not be measured; if it is required, the verdict waits for it all the same.
         """
-        self.items.append(
-            PlanItem(
-                stage=stage or self.stage,
-                test=test,
-                metric=entry.metric,
-                unit=entry.unit,
-                better=entry.better,
-                nodes=nodes if isinstance(nodes, AllPairs | PairsAcross) else _cells(nodes),
-                rails=rails,
-                directions=directions,
-                params=params or {},
-                reference=entry.id,
-                required=required and entry.gates,
-                if_reported=entry.if_reported,
-                not_run=not_run or None,
-            )
-        )
-
-    def job(
-        self,
-        name: str,
-        *,
-        kind: str,
-        tests: tuple[str, ...],
-        time_limit_s: int,
-        settings: dict[str, Any],
-        nodes: tuple[str, ...] = (),
-        expected_s: int | None = None,
-        expected_from: str = "",
-        params: Params | None = None,
-        whole: bool = False,
-    ) -> None:
-        """Add a job, of all nodes where it names none; what else it says is as `JobSpec` has it."""
-        self.jobs.append(
-            JobSpec(
-                name=name,
-                kind=kind,
-                stage=self.stage,
-                tests=tests,
-                nodes=nodes or self.nodes,
-                time_limit_s=time_limit_s,
-                expected_s=expected_s,
-                expected_from=expected_from,
-                settings=settings,
-                params=params or {},
-                whole=whole,
-            )
-        )
+        more = {"if_reported": entry.if_reported, **more}
+        self._put(entry, test, entry.metric, nodes, required=required and entry.gates, **more)
 
     def forbid(
         self,
         reference: Reference,
         test: str,
         *,
-        nodes: Iterable[str | tuple[str, ...]],
-        rails: tuple[str | None, ...] = (None,),
-        directions: tuple[str | None, ...] = (None,),
-        params: Params | None = None,
+        nodes: Nodes,
         metric: str = "wrong",
         required: bool = True,
-        not_run: str = "",
+        not_run: str = "",  # why it cannot be counted; the verdict then does not wait for it
+        **more: Any,  # noqa: ANN401
     ) -> None:
-        """Add a block of cells that count something, held to a contract such as `none_allowed`.
-
-        `not_run`: why it cannot be counted; the plan then holds it, and the verdict does not wait for it.
-        """
+        """Add a block of cells that count something, held to a contract such as `none_allowed`."""
         self.references[reference.id] = reference
-        self.items.append(
-            PlanItem(
-                stage=self.stage,
-                test=test,
-                metric=metric,
-                unit=reference.unit,
-                better=reference.better,
-                nodes=_cells(nodes),
-                rails=rails,
-                directions=directions,
-                params=params or {},
-                reference=reference.id,
-                required=required and not not_run,
-                not_run=not_run or None,
-            )
-        )
+        required = required and not not_run
+        self._put(reference, test, metric, nodes, required=required, not_run=not_run, **more)
+
+    def _put(
+        self,
+        held: Reference | ReferenceEntry,
+        test: str,
+        metric: str,
+        nodes: Nodes,
+        **more: Any,  # noqa: ANN401
+    ) -> None:
+        groups = nodes if isinstance(nodes, AllPairs | PairsAcross) else _groups(nodes)
+        of: dict[str, Any] = {"unit": held.unit, "better": held.better, "reference": held.id}
+        more = {"stage": self.stage, **more, "not_run": more.get("not_run") or None}
+        self.items.append(PlanItem(test=test, metric=metric, nodes=groups, **of, **more))
+
+    def job(self, name: str, *, nodes: tuple[str, ...] = (), **more: Any) -> None:  # noqa: ANN401
+        """Add a job, of all nodes where it names none."""
+        self.jobs.append(JobSpec(name=name, stage=self.stage, nodes=nodes or self.nodes, **more))

@@ -18,8 +18,8 @@ from shakedown.benchmarks.config.settings import (
 from shakedown.benchmarks.config.versions import plan_versions, version_measurements
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
-from shakedown.records.base import Better, Params, Stage
-from shakedown.records.plan import Plan, Reference, ReferenceKind
+from shakedown.records.base import Params, Stage
+from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
 
 INTENT = none_allowed(
@@ -94,15 +94,8 @@ def plan_settings(draft: PlanDraft, stage: ConfigStage) -> None:
 
 def plan_clocks(draft: PlanDraft, stage: ConfigStage) -> None:
     """Every node's clock must be near the submit host's."""
-    limit = Reference(
-        id="config.clock_offset",
-        value=0,
-        limit=stage.clock_offset_s,
-        unit="s",
-        better=Better.LOWER,
-        kind=ReferenceKind.CONTRACT,
-        source="the site's config.clock_offset_s (acceptance.yml), 1 s unless it says otherwise",
-    )
+    source = "the site's config.clock_offset_s (acceptance.yml), 1 s unless it says otherwise"
+    limit = none_allowed("config.clock_offset", source, limit=stage.clock_offset_s, unit="s")
     draft.forbid(limit, "clock", metric="offset", nodes=draft.nodes)
 
 

@@ -6,20 +6,17 @@ from shakedown.benchmarks.incast.output import Crowd, Incast, IncastSettings, in
 from shakedown.benchmarks.perftest.settings import mesh_settings, ring
 from shakedown.intent.acceptance import Section
 from shakedown.nics.families import family_of
-from shakedown.plan.draft import PlanDraft
+from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
-from shakedown.records.plan import Reference, ReferenceKind
 
-HELD = Reference(
-    id="intent.incast_held_back",
+HELD = none_allowed(
+    "intent.incast_held_back",
+    "the site's fabric intent (group_vars/all/fabric.yml): PFC is on, so senders of more than the "
+    "receiver's link carries are paused or marked",
     value=1,
     limit=1,
-    unit="1",
     better=Better.HIGHER,
-    kind=ReferenceKind.CONTRACT,
-    source="the site's fabric intent (group_vars/all/fabric.yml): PFC is on, so senders of more than the "
-    "receiver's link carries are paused or marked",
 )
 _OVERHEAD_S = 25  # start-up and teardown of a round with many processes, for the time limit only
 # The same as expected: a job's own start and end, and what a round takes beside its duration.
