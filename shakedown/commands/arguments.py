@@ -1,12 +1,14 @@
 """What commands share: how each is made, with examples at the end of its help, and arguments NAME=VALUE."""
 
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
 from shakedown.records.errors import BadInput
+from shakedown.records.wording import printable
 
 app = typer.Typer(
     name="shakedown",
@@ -15,6 +17,9 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: rich would cost 0.2 s at every start
     pretty_exceptions_enable=False,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +38,21 @@ def command(
     # \b keeps the lines as they are.
     head = "Example:" if len(examples) == 1 else "Examples:"
     return of.command(name, cls=cls, epilog="\n".join(["\b", head, *(f"  {line}" for line in examples)]))
+
+
+def console_of(width: int) -> "tuple[Console, Callable[..., None]]":
+    """Return a console, so wide behind a pipe, and what prints a line on it, a label in a style before it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if terminal else width)
+
+    def say(text: str, label: str = "", style: str = "") -> None:
+        # Text, not markup: names and messages come from the cluster.
+        console.print(Text(label, style=style) + Text(printable(text)), soft_wrap=not terminal)
+
+    return console, say
 
 
 def assigned(

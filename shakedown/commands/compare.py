@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from shakedown.commands.arguments import command
+from shakedown.commands.arguments import command, console_of
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.wording import count, printable
 
@@ -119,17 +119,10 @@ _COLOUR = {"better": "green", "equivalent": "green", "worse": "red", "undecided"
 
 def show(result: Comparison) -> None:
     """Print the whole first, then every metric, the worst first, with its nodes."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    terminal = sys.stdout.isatty()
-    console = Console(highlight=False, width=None if terminal else 200)
-
-    def say(text: str, label: str = "", style: str = "") -> None:
-        # Text, not markup: names come from the cluster.
-        console.print(Text(label, style=style) + Text(printable(text)), soft_wrap=not terminal)
-
+    console, say = console_of(200)
     what = f"{result.changed} changed" if result.changed else "nothing changed"
     sizes = f"{count(len(result.nodes), 'node')}, {count(len(result.controls), 'untouched node')}"
     if result.runs != (1, 1):

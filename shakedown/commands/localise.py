@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import command
+from shakedown.commands.arguments import command, console_of
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import no_cycle_search
-from shakedown.records.wording import count, printable
+from shakedown.records.wording import count
 
 if TYPE_CHECKING:
     from shakedown.judge.localise.causes import Cause
@@ -131,16 +131,7 @@ def slow_lines(slow: list[Slow], most: int = 5) -> list[str]:
 
 def show(causes: list[Cause], routes: list[Route], pairs: PairResults, slow: list[Slow]) -> None:
     """Print the causes, then the suspects, with their evidence."""
-    from rich.console import Console
-    from rich.text import Text
-
-    terminal = sys.stdout.isatty()
-    console = Console(highlight=False, width=None if terminal else 160)
-
-    def say(text: str, label: str = "", style: str = "") -> None:
-        # Text, not markup: names come from the cluster.
-        console.print(Text(label, style=style) + Text(printable(text)), soft_wrap=not terminal)
-
+    _, say = console_of(160)
     blamed = [c for c in causes if c.blamed]
     say(f"{count(len(blamed), 'cause')}, {count(len(causes) - len(blamed), 'suspect')}")
     matrices = [m for route in routes for m in route.matrices]

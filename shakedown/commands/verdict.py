@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import command
+from shakedown.commands.arguments import command, console_of
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.wording import printable
 
@@ -74,19 +74,12 @@ _COLOUR = {
 
 def show(result: Verdict, worst: int, notice: str = "") -> None:
     """Print the reason first, then what was judged, the worst cells, and every group with its coverage."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from shakedown.records.base import Outcome
 
-    terminal = sys.stdout.isatty()
-    console = Console(highlight=False, width=None if terminal else 240)
-
-    def say(text: str, label: str = "", style: str = "") -> None:
-        # Text, not markup: names and messages come from the cluster.
-        console.print(Text(label, style=style) + Text(printable(text)), soft_wrap=not terminal)
-
+    console, say = console_of(240)
     say(f"  {result.reason}", result.outcome.value, f"bold {_COLOUR[result.outcome.value]}")
     counts = ", ".join(f"{n} {o.value}" for o, n in result.outcomes.items() if n)
     covered = f"{result.coverage.measured} of {result.coverage.planned} required cells measured"

@@ -9,12 +9,13 @@ from datetime import date
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise, product
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from shakedown.records.base import Better, Document, Name, Params, Record, Stage, params_text, shape
 from shakedown.records.pairs import AllPairs, PairsAcross, apart
+from shakedown.records.results import Measurement
 
 Words = Annotated[str, Field(min_length=1, max_length=1000)]
 Seconds = Annotated[int, Field(ge=0)]
@@ -193,6 +194,11 @@ class PlanItem(Record):
 
     def __len__(self) -> int:
         return len(self.nodes) * len(self.rails) * len(self.directions)
+
+    def measured(self, run: str, nodes: tuple[str, ...], value: float | None, **more: Any) -> Measurement:  # noqa: ANN401
+        """Return what was measured of a cell of this block; `more` is as `Measurement` has it."""
+        same = {key: getattr(self, key) for key in ("stage", "test", "metric", "unit", "better", "params")}
+        return Measurement(run=run, nodes=nodes, value=value, **same, **more)
 
 
 _CELLS = shape(

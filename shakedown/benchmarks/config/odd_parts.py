@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from itertools import combinations
 from pathlib import Path
 
-from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.reading import read_record
@@ -324,18 +323,5 @@ def measured(
     plan: Plan, item: PlanItem, host: str, value: float | None, detail: str, problem: RunProblem | None = None
 ) -> Measurement:
     """Return what a snapshot says of one host for a planned block; None: it says nothing, for a reason."""
-    params: Params = item.params
-    return Measurement(
-        run=plan.run,
-        stage=item.stage,
-        test=item.test,
-        metric=item.metric,
-        value=None if value is None else float(value),
-        unit=item.unit,
-        better=item.better,
-        nodes=(host,),
-        params=params,
-        state="COMPLETED",
-        detail=detail[:1000] or None,
-        problem=problem,
-    )
+    told = detail[:1000] or None
+    return item.measured(plan.run, (host,), value, state="COMPLETED", detail=told, problem=problem)

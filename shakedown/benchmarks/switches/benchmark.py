@@ -269,23 +269,8 @@ def _measured(
 ) -> Measurement:
     if value is None and problem is None:
         problem = RunProblem(kind="setup", message=(detail or "no value")[:1000])
-    params: Params = item.params
-    return Measurement(
-        run=plan.run,
-        stage=item.stage,
-        test=item.test,
-        metric=item.metric,
-        value=None if value is None else float(value),
-        unit=item.unit,
-        better=item.better,
-        nodes=(node,),
-        rail=item.rails[0],
-        params=params,
-        state="COMPLETED",
-        raw=raw,
-        problem=problem,
-        detail=detail[:1000] if detail else None,
-    )
+    told = {"raw": raw, "problem": problem, "detail": detail[:1000] if detail else None}
+    return item.measured(plan.run, (node,), value, rail=item.rails[0], state="COMPLETED", **told)
 
 
 # No job: roles read the switches back, and gather reads what they saved.
