@@ -99,8 +99,9 @@ _SILENT = {"not advertised", ""}
 
 def dell_neighbours(
     text: str,  # what the command printed
-    system: str,  # `OS9` or `OS10`, for messages
     file: str | Path | None = None,  # where it is kept
+    *,
+    system: str,  # `OS9` or `OS10`, for messages
 ) -> dict[str, list[tuple[str, str]]]:
     """Return LLDP neighbours, one block each.
 

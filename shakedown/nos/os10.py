@@ -8,9 +8,10 @@ PFC, ECN marks and the drops of a priority group, so these are not read.
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from shakedown.nos import lldp
+from shakedown.nos import lldp, os9
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
 from shakedown.nos.system import Classes, Outputs, PortCounters, SwitchSystem, Tree, count, refuse_error_text
 from shakedown.records.tool_text import TextSource
@@ -51,7 +52,8 @@ def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) ->
             ports.setdefault(port, {}).update(_queues(port, text, classes, file))
         elif label.startswith(INTERFACE):
             port = label.removeprefix(INTERFACE)
-            ports.setdefault(port, {}).update(_interface(port, text, file))
+            _state(port, text, file)
+            ports.setdefault(port, {}).update(os9.counted(_PORT, port, text, file))
     return ports
 
 
@@ -68,18 +70,6 @@ def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> 
             for name, value in zip(names.get(int(line[0]), ()), line[1:4], strict=False):
                 if name:
                     found[name] = count(value, f"{port} queue {line[0]}", file)
-    return found
-
-
-def _interface(port: str, text: str, file: str | Path | None) -> dict[str, int]:
-    """Return what a port as a whole counted. A missing line leaves its counter out, which is not 0."""
-    _state(port, text, file)
-    parts = re.split(r"(?m)^[^\S\n]*+(Input|Output) statistics:[^\S\n]*$", text)[1:]
-    found: dict[str, int] = {}
-    for part, body in zip(parts[::2], parts[1::2], strict=True):
-        for name, pattern in _PORT[part].items():
-            if match := re.search(rf"(?m)^[^\S\n]*+{pattern}[^\S\n]*$", body):
-                found[name] = sum(count(value, f"{port} {name}", file) for value in match.groups())
     return found
 
 
@@ -144,11 +134,6 @@ def links(outputs: Outputs, ports: Sequence[str]) -> dict[str, Tree]:
     return found
 
 
-def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
-    """Return LLDP neighbours from `show lldp neighbors detail`. Raises BadInput: not that, or cut short."""
-    return lldp.dell_neighbours(text, "OS10", file)
-
-
 SYSTEM = SwitchSystem(
     name="os10",
     parse=parse,
@@ -156,6 +141,6 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
     links=links,
-    neighbours=neighbours,
+    neighbours=partial(lldp.dell_neighbours, system="OS10"),
     not_done=("PFC watchdog: not rendered for OS10",),
 )

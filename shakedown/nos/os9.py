@@ -14,6 +14,7 @@ That the class loses nothing is therefore held by what its whole ports drop (pro
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from shakedown.nos import lldp
@@ -65,16 +66,18 @@ def parse(outputs: Outputs, _classes: Classes, file: str | Path | None = None) -
             port = label.removeprefix(INTERFACE)
             text = output(outputs, label, file)
             _linked(port, text, file)
-            ports[port] = _counters(port, text, file)
+            ports[port] = counted(_PORT, port, text, file)
     return ports
 
 
-def _counters(port: str, text: str, file: str | Path | None) -> dict[str, int]:
-    """Return what a port counted. A missing line leaves its counter out, which is not 0."""
-    parts = re.split(r"(?m)^[^\S\n]*+(Input|Output) Statistics:[^\S\n]*$", text)[1:]
+def counted(
+    patterns: dict[str, dict[str, str]], port: str, text: str, file: str | Path | None
+) -> dict[str, int]:
+    """Return what a port counted, on OS9 or OS10. A missing line leaves its counter out, which is not 0."""
+    parts = re.split(r"(?m)^[^\S\n]*+(Input|Output) [Ss]tatistics:[^\S\n]*$", text)[1:]
     found: dict[str, int] = {}
     for part, body in zip(parts[::2], parts[1::2], strict=True):
-        for name, pattern in _PORT[part].items():
+        for name, pattern in patterns[part].items():
             if match := re.search(rf"(?m)^[^\S\n]*+{pattern}[^\S\n]*$", body):
                 values = [value for value in match.groups() if value is not None]
                 found[name] = sum(count(value, f"{port} {name}", file) for value in values)
@@ -121,11 +124,6 @@ def _fec(text: str, gbps: float | None) -> str | None:
     return "rs" if gbps == _FOUR_LANES_GBPS or (kind and "RS-FEC" in kind[1]) else None
 
 
-def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
-    """Return LLDP neighbours from `show lldp neighbors detail`. Raises BadInput: not that, or cut short."""
-    return lldp.dell_neighbours(text, "OS9", file)
-
-
 SYSTEM = SwitchSystem(
     name="os9",
     parse=parse,
@@ -133,7 +131,7 @@ SYSTEM = SwitchSystem(
     may_report=_FEC_COUNTERS,
     tells=frozenset({MTU, SPEED, FEC, CABLING}),
     links=links,
-    neighbours=neighbours,
+    neighbours=partial(lldp.dell_neighbours, system="OS9"),
     lossless_limit=2,  # a dcb-map takes two
     not_done=("PFC watchdog: not rendered for OS9",),
 )

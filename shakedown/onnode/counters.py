@@ -284,13 +284,12 @@ def read_boot(root: Path = Path("/")) -> str | None:
         return None
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     """Write the counters of this node."""
-    if len(sys.argv) != 3 or sys.argv[1] not in {"before", "after"}:
+    if len(words) != 2 or words[0] not in {"before", "after"}:
         print("usage: python -m shakedown.onnode.counters before|after FOLDER", file=sys.stderr)
         return 2
-    when, folder = sys.argv[1], Path(sys.argv[2])
-    node = node_name()
+    when, folder, node = words[0], Path(words[1]), node_name()
     began = time.monotonic()
     devices = read_devices()
     document = {
@@ -319,4 +318,4 @@ def unwritable(node: str, folder: Path, error: OSError) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -290,8 +289,7 @@ def test_the_reading_of_a_node_says_in_which_boot_it_was_taken(tmp_path, monkeyp
     assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert read_boot(tmp_path) is None
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    monkeypatch.setattr(sys, "argv", ["counters", "before", str(tmp_path)])
-    assert count() == 0
+    assert count(["before", str(tmp_path)]) == 0
     assert read_counters(tmp_path / "counters.n1.before.json").boot_id == boot
 
 

@@ -117,8 +117,7 @@ def test_a_program_that_cannot_write_says_so_in_one_line(program, arguments, tmp
     for name in ("settings.n2.fab0.json", "counters.n2.partial", "counters.n2.before.partial"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(settings_job, "SOCKET", str(tmp_path / "no.sock"))
-    monkeypatch.setattr("sys.argv", ["program", *arguments, str(tmp_path)])
-    assert program.main() == 1
+    assert program.main([*arguments, str(tmp_path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"n2: cannot write its outputs to {tmp_path}: Is a directory"
 

@@ -99,8 +99,7 @@ class Node:
                 put(device / "ports/1/hw_counters" / name, str(value))
         told = {netdev: {"values": self.told(netdev, "dom."), "why": ""} for netdev in self.now}
         self.of_modules.write_text(json.dumps({"schema": 1, "taken_s": 60.0, "netdevs": told}))
-        self.patch.setattr(counters.sys, "argv", ["counters", when, str(self.folder)])
-        assert counters.main() == 0
+        assert counters.main([when, str(self.folder)]) == 0
 
     def verdict(self):
         """What is said of all NICs of n1 over the mesh."""

@@ -104,8 +104,7 @@ def test_a_journal_is_held_line_by_line(job, lines):
 def test_counters_and_looks_at_gpus_are_noted(job, monkeypatch):
     """Catches: counters of before a test that are edited while the test runs."""
     monkeypatch.setattr(counters, "read_devices", list)
-    monkeypatch.setattr("sys.argv", ["counters", "before", str(job)])
-    assert counters.main() == 0
+    assert counters.main(["before", str(job)]) == 0
     gpus.write(job, {"node": "n1", "when": "before"})
     names = ["counters.n1.before.json", "gpus.n1.before.json"]
     for name in names:
