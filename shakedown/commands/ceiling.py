@@ -299,6 +299,43 @@ def sharded_step(
 
 
 @command(
+    "shakedown ceiling mfu --model llama2-7b --sequence 2048 --gpus 1 --gpu h200 --tokens-per-s 12250",
+    of=_ceiling,
+)
+def mfu(
+    tokens_per_s: Annotated[float, typer.Option(help="Tokens per second of the whole job.")],
+    model: Annotated[str, typer.Option(help="llama2-7b, llama2-13b or llama2-70b.")] = "llama2-70b",
+    sequence: Annotated[int, typer.Option(help="Sequence length in tokens.")] = 8192,
+    gpus: Annotated[int, typer.Option(help="GPUs.")] = 8,
+    gpu: Annotated[str, typer.Option(help="a100, h100, h200, b200 or l40s.")] = "h100",
+    peak_tflops: Annotated[float | None, typer.Option(help="Dense peak of one GPU instead, TFLOP/s.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Full training instead of LoRA.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Model FLOP utilisation: 4N + 6Lsd FLOP per token with LoRA, 6N + 6Lsd in full training."""
+    from shakedown.physics import training
+
+    shape = training.LLAMA2.get(model)
+    if shape is None:
+        raise BadInput(f"model {model!r} has no known shape", fix=f"use {', '.join(training.LLAMA2)}")
+    peak = peak_tflops if peak_tflops is not None else training.PEAK_BF16_TFLOP_PER_S.get(gpu)
+    if peak is None:
+        known = ", ".join(training.PEAK_BF16_TFLOP_PER_S)
+        raise BadInput(f"GPU {gpu!r} has no known peak", fix=f"use {known}, or give --peak-tflops")
+    flop = training.flop_per_token(shape, sequence_tokens=sequence, lora=not full)
+    share = training.mfu(tokens_per_s, flop_per_token=flop, gpus=gpus, peak_tflop_per_s=peak)
+    text = (
+        f"{100 * share:.1f} %  MFU of {gpus} x {peak:g} TFLOP/s: {flop:.4g} FLOP per token "
+        f"({'6N' if full else '4N'} + 6Lsd, N = {shape.parameters:,})"
+    )
+    _print({"mfu": share, "flop_per_token": flop, "parameters": shape.parameters}, text, as_json)
+    if share > 1:
+        print("shakedown: more than the peak is impossible: a measurement error", file=sys.stderr)
+        return ExitStatus.FAIL
+    return ExitStatus.PASS
+
+
+@command(
     "shakedown ceiling training --data resnet50 --epochs 37 --minutes 53.1 --link-gb-per-s 32",
     "shakedown ceiling training --data retinanet --epochs 5 --gb-per-s 2.64 --baseline-minutes 70",
     of=_ceiling,
@@ -347,43 +384,6 @@ def training_input(
             f", {abs(longer):.4g} % {'longer' if longer >= 0 else 'shorter'} than {baseline_minutes:g} min"
         )
     _print(result, text, as_json)
-    return ExitStatus.PASS
-
-
-@command(
-    "shakedown ceiling mfu --model llama2-7b --sequence 2048 --gpus 1 --gpu h200 --tokens-per-s 12250",
-    of=_ceiling,
-)
-def mfu(
-    tokens_per_s: Annotated[float, typer.Option(help="Tokens per second of the whole job.")],
-    model: Annotated[str, typer.Option(help="llama2-7b, llama2-13b or llama2-70b.")] = "llama2-70b",
-    sequence: Annotated[int, typer.Option(help="Sequence length in tokens.")] = 8192,
-    gpus: Annotated[int, typer.Option(help="GPUs.")] = 8,
-    gpu: Annotated[str, typer.Option(help="a100, h100, h200, b200 or l40s.")] = "h100",
-    peak_tflops: Annotated[float | None, typer.Option(help="Dense peak of one GPU instead, TFLOP/s.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Full training instead of LoRA.")] = False,
-    as_json: Json = False,
-) -> int:
-    """Model FLOP utilisation: 4N + 6Lsd FLOP per token with LoRA, 6N + 6Lsd in full training."""
-    from shakedown.physics import training
-
-    shape = training.LLAMA2.get(model)
-    if shape is None:
-        raise BadInput(f"model {model!r} has no known shape", fix=f"use {', '.join(training.LLAMA2)}")
-    peak = peak_tflops if peak_tflops is not None else training.PEAK_BF16_TFLOP_PER_S.get(gpu)
-    if peak is None:
-        known = ", ".join(training.PEAK_BF16_TFLOP_PER_S)
-        raise BadInput(f"GPU {gpu!r} has no known peak", fix=f"use {known}, or give --peak-tflops")
-    flop = training.flop_per_token(shape, sequence_tokens=sequence, lora=not full)
-    share = training.mfu(tokens_per_s, flop_per_token=flop, gpus=gpus, peak_tflop_per_s=peak)
-    text = (
-        f"{100 * share:.1f} %  MFU of {gpus} x {peak:g} TFLOP/s: {flop:.4g} FLOP per token "
-        f"({'6N' if full else '4N'} + 6Lsd, N = {shape.parameters:,})"
-    )
-    _print({"mfu": share, "flop_per_token": flop, "parameters": shape.parameters}, text, as_json)
-    if share > 1:
-        print("shakedown: more than the peak is impossible: a measurement error", file=sys.stderr)
-        return ExitStatus.FAIL
     return ExitStatus.PASS
 
 

@@ -66,6 +66,39 @@ def lint(
 
 
 @command(
+    "shakedown references show tolly_xe9680_z9664f",
+    "shakedown references show primergy_cdi --json",
+    "shakedown references show tolly_xe9680_z9664f --reframe > references.yaml",
+    of=_references,
+)
+def show(
+    profiles: Profiles = None,
+    as_json: Json = False,
+    reframe: Annotated[
+        bool, typer.Option("--reframe", help="Print ReFrame's external reference file (YAML) instead.")
+    ] = False,
+) -> int:
+    """Print profiles: every reference with its gate, ceiling, kind and source."""
+    from shakedown.references import files as references_io
+
+    loaded = [references_io.load_profile(name) for name in profiles or references_io.profile_names()]
+    if reframe:
+        import yaml
+
+        from shakedown.references.catalogue import Catalogue
+        from shakedown.references.propose import reframe_references
+
+        tree = reframe_references(Catalogue(loaded).entries.values())
+        yaml.safe_dump(tree, sys.stdout, sort_keys=False, default_flow_style=None, width=120)
+    elif as_json:
+        print(json.dumps([_resolved(profile) for profile in loaded], indent=2))
+    else:
+        for profile in loaded:
+            _print(profile)
+    return ExitStatus.PASS
+
+
+@command(
     "shakedown references propose reports/runs/roce --prefix mine --scope gpu=H200-SXM",
     "shakedown references propose reports/runs/roce --profile mine > mine.yml",
     of=_references,
@@ -109,39 +142,6 @@ def propose(
         print(f"left out, fewer than {MIN_SAMPLES} values: {', '.join(few)}", file=sys.stderr)
     written = made if profile is None else profile_of(profile, opened.plan, made)
     sys.stdout.write(yaml.safe_dump(written, sort_keys=False, default_flow_style=None, width=160))
-    return ExitStatus.PASS
-
-
-@command(
-    "shakedown references show tolly_xe9680_z9664f",
-    "shakedown references show primergy_cdi --json",
-    "shakedown references show tolly_xe9680_z9664f --reframe > references.yaml",
-    of=_references,
-)
-def show(
-    profiles: Profiles = None,
-    as_json: Json = False,
-    reframe: Annotated[
-        bool, typer.Option("--reframe", help="Print ReFrame's external reference file (YAML) instead.")
-    ] = False,
-) -> int:
-    """Print profiles: every reference with its gate, ceiling, kind and source."""
-    from shakedown.references import files as references_io
-
-    loaded = [references_io.load_profile(name) for name in profiles or references_io.profile_names()]
-    if reframe:
-        import yaml
-
-        from shakedown.references.catalogue import Catalogue
-        from shakedown.references.propose import reframe_references
-
-        tree = reframe_references(Catalogue(loaded).entries.values())
-        yaml.safe_dump(tree, sys.stdout, sort_keys=False, default_flow_style=None, width=120)
-    elif as_json:
-        print(json.dumps([_resolved(profile) for profile in loaded], indent=2))
-    else:
-        for profile in loaded:
-            _print(profile)
     return ExitStatus.PASS
 
 
