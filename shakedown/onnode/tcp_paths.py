@@ -116,17 +116,11 @@ def told_route(answer: bytes) -> Route | None:
 
 
 def astray(
-    mine: Sequence[Mapping[str, Any]],
-    others: Mapping[str, Sequence[Mapping[str, Any]]],
-    ask: Callable[[str, str], Route | None] = route,
+    mine: Sequence[Mapping[str, Any]],  # this node's interfaces
+    others: Mapping[str, Sequence[Mapping[str, Any]]],  # every other node's
+    ask: Callable[[str, str], Route | None] = route,  # `route`
 ) -> list[dict[str, str]]:
-    """Return by rail and node which way the kernel takes that is not the planned one.
-
-    Args:
-        mine: this node's interfaces.
-        others: every other node's.
-        ask: `route`.
-    """
+    """Return by rail and node which way the kernel takes that is not the planned one."""
     found = []
     for path in mine:
         for node, theirs in others.items():
