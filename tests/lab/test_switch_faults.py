@@ -111,7 +111,7 @@ def test_roce_outside_the_roce_queue_is_counted_at_its_port(counted):
 def test_what_is_counted_and_what_is_set_name_the_same_ports(counted):
     """Catches: settings that are read back from another port than the one whose counters move."""
     failed, _ = counted
-    ports = {f"rail0/-/port={port}" for port in ("swp1", "swp2")}
+    ports = {f"rail{rail}/-/port={port}" for rail, port in ((0, "swp1"), (0, "swp2"), (1, "swp3"))}
     assert of(failed, "config/switch") == {f"config/switch_settings/wrong/leaf0/{port}" for port in ports}
     assert of(failed, "config/crosscheck") == {"config/crosscheck/wrong/n2/rail0/-/what=dscp.26"}
 
