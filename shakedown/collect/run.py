@@ -214,7 +214,8 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         measurements.extend(found)
         why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None) or lost.any
         if why is None and job.state != "COMPLETED":
-            why = RunProblem(kind="killed", message=f"job {job.job} ended {job.state}, not COMPLETED")
+            who = f"job {job.job}" if job.job else "its job"
+            why = RunProblem(kind="not-run", message=f"{who} ended {job.state}, not COMPLETED")
         if spec is not None and why is not None:
             theirs, raw = failed if alone else {}, None if linked else f"raw/{job_folder.name}/job.json"
             measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs, raw))

@@ -28,7 +28,7 @@ def test_a_limit_is_refused_where_slurm_needs_every_node(tmp_path, options, refu
     groups = {"slurm": ("head", "n1", "n2"), "switches": ("leaf0",)}
     children = {group: {"hosts": dict.fromkeys(names, here)} for group, names in groups.items()}
     inventory = tmp_path / "hosts.yml"
-    owned = {"manage": {"slurm": True}, "fabric": {"system": "lab"}}
+    owned = {"manage": {"slurm": True}, "fabric": {"system": "lab"}, "mgmt_subnet": "127.0.0.0/8"}
     groups_of_slurm = {"submit": {"hosts": {"head": {}}}, "compute": {"hosts": {"n1": {}, "n2": {}}}}
     inventory.write_text(json.dumps({"all": {"children": children | groups_of_slurm, "vars": owned}}))
     # Only the play that asks of --limit: the later ones change hosts.
