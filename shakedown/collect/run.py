@@ -212,10 +212,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         said += [(job.stage, one) for one in told]
         found = [measurement for one in told for measurement in one.measurements]
         measurements.extend(found)
-        why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None) or lost.any
-        if why is None and job.state != "COMPLETED":
-            who = f"job {job.job}" if job.job else "its job"
-            why = RunProblem(kind="not-run", message=f"{who} ended {job.state}, not COMPLETED")
+        why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None) or lost.any or _end(job)
         if spec is not None and why is not None:
             theirs, raw = failed if alone else {}, None if linked else f"raw/{job_folder.name}/job.json"
             measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs, raw))
@@ -258,6 +255,14 @@ def _job(plan: Plan, specs: dict[str, JobSpec], job_folder: Path) -> JobRecord |
             attempt=max(attempt, 1),
             problem=_parse(job_folder, refused),
         )
+
+
+def _end(job: JobRecord) -> RunProblem | None:
+    """Return how a job ended of which nothing else says why cells lack, if it did not complete."""
+    if job.state == "COMPLETED":
+        return None
+    who = f"job {job.job}" if job.job else "its job"
+    return RunProblem(kind="not-run", message=f"{who} ended {job.state}, not COMPLETED")
 
 
 def _parse(job_folder: Path, refused: BadInput) -> RunProblem:
