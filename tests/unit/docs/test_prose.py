@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT / "docs")]
 import generate  # noqa: E402
 
 LONGEST_SENTENCE = 40
-WORDS_IN_ALL = 41_800  # 40,000 is the aim: whoever cuts a page lowers this
+WORDS_IN_ALL = 40_000
 
 FENCE = re.compile(r"^ *```.*?^ *```[^\n]*$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
