@@ -87,7 +87,6 @@ def told_by(
         problem = _led_by_slurm(why_lost(output.problem, failed or {}), whose.problem)
         values: Iterable[Value] = ()
         moved: tuple[Moved, ...] = ()
-        check = ""
         ahead_s = [(clocks or {}).get(node, 0.0) for node in output.nodes]
         if stale := (
             window.misses(output.started, of=f"{output.file}, an output", ahead_s=ahead_s)
@@ -102,7 +101,6 @@ def told_by(
                 values = list(tool.metrics(read))
                 problem = problem or _bad_end(output, values)
                 moved = tuple(tool.moved(read)) if tool.moved and problem is None else ()
-                check = tool.moved_check
             except NoEvidence as nothing:
                 problem = problem or RunProblem(kind="not-run", message=without_place(job_folder, nothing))
             except (BadInput, OSError) as refused:
@@ -114,7 +112,7 @@ def told_by(
         if not values:
             values = planned_without_value(plan, output)
         measurements = tuple(_measurements(plan, whose, job_folder, output, values, problem))
-        found.append(Told(measurements, moved, check))
+        found.append(Told(measurements, moved, TOOLS[output.tool].moved_check if moved else ""))
     return found
 
 

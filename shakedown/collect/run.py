@@ -26,7 +26,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_bytes, read_record
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
-from shakedown.records.wording import count
+from shakedown.records.wording import count, ended
 from shakedown.run.files import redact_folder
 from shakedown.run.folder import (
     COLLECTED,
@@ -214,8 +214,8 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         measurements.extend(found)
         why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None) or lost.any or _end(job)
         if spec is not None and why is not None:
-            theirs, raw = failed if alone else {}, None if linked else f"raw/{job_folder.name}/job.json"
-            measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs, raw))
+            theirs = failed if alone else {}
+            measurements.extend(_spoiled(plan, spec, job_folder, job, why, {m.cell for m in found}, theirs))
     of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran), jobs.nics)
     counters.extend(set_back(of_switches, implied(said)))
     counters = without_the_idle(plan, counters, measurements)
@@ -261,8 +261,7 @@ def _end(job: JobRecord) -> RunProblem | None:
     """Return how a job ended of which nothing else says why cells lack, if it did not complete."""
     if job.state == "COMPLETED":
         return None
-    who = f"job {job.job}" if job.job else "its job"
-    return RunProblem(kind="not-run", message=f"{who} ended {job.state}, not COMPLETED")
+    return RunProblem(kind="not-run", message=ended(job.job, job.state))
 
 
 def _parse(job_folder: Path, refused: BadInput) -> RunProblem:
@@ -272,17 +271,18 @@ def _parse(job_folder: Path, refused: BadInput) -> RunProblem:
 def _spoiled(
     plan: Plan,
     spec: JobSpec,
+    job_folder: Path,
     job: JobRecord,
     why: RunProblem,
     found: set[str],
     failed: Mapping[str, RunProblem],
-    raw: str | None,
 ) -> Iterator[Measurement]:
     """Yield the planned cells that a job left without any output, with the reason why the job is no good.
 
-    `failed`: the reason of each node that failed alone. `raw`: the job's record, which a reader is shown
-    where there is no output.
+    `failed`: the reason of each node that failed alone. Where there is no output, a reader is shown the job's
+    record, unless it lies elsewhere.
     """
+    raw = None if job_folder.is_symlink() else f"{RAW}/{job_folder.name}/job.json"
     for item in plan.items:
         if item.stage != spec.stage or item.metric.startswith("counter."):
             continue

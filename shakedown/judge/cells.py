@@ -14,7 +14,7 @@ from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CellVerdict
-from shakedown.records.wording import apart, number, printable, where
+from shakedown.records.wording import apart, ended, number, printable, where
 from shakedown.statistics.robust import median_interval
 
 # Signatures of known faults: what a failed value looks like. A hint never changes an outcome.
@@ -293,7 +293,7 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (
     if m.problem is not None:
         return Rule(m.problem.kind), m.problem.message
     if m.state != "COMPLETED":
-        return Rule.JOB_STATE, f"{f'job {m.job}' if m.job else 'its job'} ended {m.state}, not COMPLETED"
+        return Rule.JOB_STATE, ended(m.job, m.state)
     if value is None:
         return Rule.NO_VALUE, "the tool gave no value"
     rule, text = _decide(value, m.samples, bound)

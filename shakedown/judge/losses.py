@@ -60,14 +60,13 @@ class Losses:
     )
     # (stage, switch, port between switches) -> its other end, and by counter of _MOVED how much
     moved: dict[tuple[Stage, str, str], tuple[str, dict[str, int]]] = field(default_factory=dict)
-
     # (stage, node, rail) -> frames received and sent by its NIC in all jobs, and by its leaf's port
     nic_frames: dict[_Place, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     port_frames: dict[_Place, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def add(self, reading: CounterReading) -> None:
         """Take one reading into account; most are of no use here."""
-        rail, name, delta, stage = reading.rail, reading.counter, reading.delta, reading.stage
+        rail, name, delta = reading.rail, reading.counter, reading.delta
         if delta is None or COUNTERS.get(name) is Due.BOUNDED:
             return
         if reading.kind != "nic" and name != LOST and delta and drops(name):
@@ -80,18 +79,16 @@ class Losses:
         if name == LOST:
             self.in_leaf[reading.stage, rail] += delta
         elif (way := _FRAMES.get(name)) is not None and (reading.kind == "nic") is name.startswith("netdev"):
-            nic = reading.kind == "nic"
-            node = reading.device if nic else (reading.peer or "").partition("/")[0]
-            (self.nic_frames if nic else self.port_frames)[stage, node, rail][way] += delta
+            frames = self.nic_frames if reading.kind == "nic" else self.port_frames
+            frames[reading.stage, _node(reading), rail][way] += delta
         elif reading.kind == "nic" and delta and _MISSED.search(name):
             self.missed[reading.stage, reading.test, rail][reading.device] += delta
         elif reading.kind == "nic" and name in _SENT | _RECEIVED:
             found_of = self.sent if name in _SENT else self.received
             found_of[reading.stage, reading.test, rail][reading.device] = delta
         elif drops(name):
-            nic = reading.kind == "nic"
-            node = reading.device if nic else (reading.peer or "").partition("/")[0]
-            found, place = self.at_nic if nic else self.at_leaf, (reading.stage, node, rail)
+            found = self.at_nic if reading.kind == "nic" else self.at_leaf
+            place = reading.stage, _node(reading), rail
             drop = (-delta, name, reading.device, reading.port)
             found[place] = min(found.get(place, drop), drop)
 
@@ -170,34 +167,28 @@ class Losses:
             none = read and not (leaf or nic or inside or link or (worst and worst[1]))
             why = "the leaf dropped none" if none else "not as many were dropped where it was read"
             why = why if read else "not every NIC and port on the way was read"
-            balance = (
-                self._balance(stage, rail, sender or alone, total, up=bool(sender)) if none else ("", "")
-            )
-            if balance[1]:
-                lead, why = (
-                    balance[0] or (f"{sender} {rail} tx" if sender else f"{alone} {rail} rx"),
-                    balance[1],
-                )
+            one = sender or alone
+            placed = self._balance(stage, rail, one, total, up=bool(sender)) if none and one else None
+            if placed:
+                lead, why = placed
             else:
                 all_ends = sorted(missed.keys() | {p for node in missed for p in partners[node]})
                 lead = f"packets were lost on {rail} between {those(all_ends, 'node')}, by which is not told"
         return f"{lead}: {said}, {why}"
 
-    def _balance(self, stage: Stage, rail: str, node: str, total: int, *, up: bool) -> tuple[str, str]:
-        """Return who lost packets on the way of one node, and why; nothing where frames place them nowhere.
+    def _balance(self, stage: Stage, rail: str, node: str, total: int, *, up: bool) -> tuple[str, str] | None:
+        """Return who lost packets on the way of one node, and why; None where frames place them nowhere.
 
-        The first is empty where it is that node's own link. `up`: it sent them. Ports count over the whole
-        stage, and a leaf keeps frames that are its own (LLDP): only what exceeds that of the rail's other
-        nodes, or of other rails, was lost.
+        `up`: it sent them. Ports count over the whole stage, and a leaf keeps frames that are its own (LLDP):
+        only what exceeds that of the rail's other nodes, or of other rails, was lost.
         """
-        if not node:
-            return "", ""
+        link = f"{node} {rail} {'tx' if up else 'rx'}"
         beside = sorted(
             {at[1] for at in self.nic_frames.keys() & self.port_frames.keys() if at[::2] == (stage, rail)}
         )
         if node not in beside or len(beside) == 1:
             look = f"compare the frames that {node}'s NIC and its port count"
-            return "", f"the leaf dropped none: likely {node}'s NIC, its cable or the port, {look}"
+            return link, f"the leaf dropped none: likely {node}'s NIC, its cable or the port, {look}"
         lacking = {one: self._on_link(stage, one, rail, up=up) for one in beside}
         usual = max(sent - came for one, (sent, came) in lacking.items() if one != node)
         sent, came = lacking[node]
@@ -212,11 +203,11 @@ class Losses:
         if on_link * _MOST_TIMES >= total and on_link >= in_leaf:
             ends = (f"{node}'s NIC", "its port") if up else ("its port", f"{node}'s NIC")
             ways = f"of {sent} frames that {ends[0]} sent, {ends[1]} received {came}"
-            return "", f"the leaf dropped none, {ways}: likely {node}'s NIC, its cable or the port"
+            return link, f"the leaf dropped none, {ways}: likely {node}'s NIC, its cable or the port"
         if in_leaf * _MOST_TIMES >= total:
             what = f"{inside[rail]} frames more entered its ports on {rail} than left them"
             return f"the leaf lost packets on {rail}", f"{what}, and no drop counter tells of them"
-        return "", ""
+        return None
 
     def _on_link(self, stage: Stage, node: str, rail: str, *, up: bool) -> tuple[int, int]:
         """Return the frames that were sent and received on a node's link, one way."""
@@ -258,6 +249,11 @@ class Losses:
                 return 0
             both.append(sum(of_node[node] for node in nodes))
         return both[0] if both[0] == both[1] else 0
+
+
+def _node(reading: CounterReading) -> str:
+    """Return the node of a NIC's reading, or at whose port of a switch it was read."""
+    return reading.device if reading.kind == "nic" else (reading.peer or "").partition("/")[0]
 
 
 def drops(name: str) -> bool:

@@ -142,12 +142,7 @@ def netlink_family(name: str) -> int:
 
 def _ask(family: int, command: int, attributes: bytes) -> bytes:
     """Send one request and return the attributes of its answer. Raises OSError."""
-    body = struct.pack("=BBH", command, 1, 0) + attributes
-    message = struct.pack("=IHHII", 16 + len(body), family, _REQUEST, 1, 0) + body
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC) as kernel:
-        kernel.settimeout(_TIMEOUT_S)
-        kernel.send(message)
-        answer = kernel.recv(1 << 16)
+    answer = ask_kernel(_NETLINK_GENERIC, family, struct.pack("=BBH", command, 1, 0) + attributes)
     if len(answer) < 20:
         raise OSError(errno.EPROTO, "no answer by netlink")
     length, kind = struct.unpack_from("=IH", answer)
@@ -155,6 +150,15 @@ def _ask(family: int, command: int, attributes: bytes) -> bytes:
         number = -struct.unpack_from("=i", answer, 16)[0]
         raise OSError(number, os.strerror(number))
     return answer[20:length]
+
+
+def ask_kernel(protocol: int, kind: int, body: bytes) -> bytes:
+    """Send one request of netlink and return its answer, headers and all. Raises OSError: there is none."""
+    message = struct.pack("=IHHII", 16 + len(body), kind, _REQUEST, 1, 0) + body
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as kernel:
+        kernel.settimeout(_TIMEOUT_S)
+        kernel.send(message)
+        return kernel.recv(1 << 16)
 
 
 def attribute(kind: int, content: bytes) -> bytes:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shakedown.onnode.ethtool_stats import attribute, attributes
+from shakedown.onnode.ethtool_stats import ask_kernel, attribute, attributes
 from shakedown.onnode.journal import job
 from shakedown.onnode.noted import leave, node_name
 from shakedown.onnode.standing import once_a_node
@@ -82,20 +82,14 @@ class Route(NamedTuple):
 # linux/rtnetlink.h: the request, its answer, and attributes of both; RTN_LOCAL of a route's types.
 _GET_ROUTE, _NEW_ROUTE, _LOCAL = 26, 24, 2
 _TO, _FROM, _OUT, _GATEWAY, _METRICS, _METRIC_MTU = 1, 2, 4, 5, 8, 2
-_NLMSG_REQUEST = 1
 
 
 def route(to_ipv4: str, from_ipv4: str) -> Route | None:
     """Return what `ip route get TO from FROM` says; None where the kernel has no way, or does not answer."""
     ends = attribute(_TO, socket.inet_aton(to_ipv4)) + attribute(_FROM, socket.inet_aton(from_ipv4))
     body = struct.pack("=8BI", socket.AF_INET, 32, 32, 0, 0, 0, 0, 0, 0) + ends
-    request = struct.pack("=IHHII", 16 + len(body), _GET_ROUTE, _NLMSG_REQUEST, 1, 0) + body
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-            kernel.settimeout(_WAIT_S * _TRIES)
-            kernel.send(request)
-            answer = kernel.recv(1 << 16)
-        return told_route(answer)
+        return told_route(ask_kernel(socket.NETLINK_ROUTE, _GET_ROUTE, body))
     except (OSError, struct.error):
         return None
 

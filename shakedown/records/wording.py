@@ -43,6 +43,11 @@ def number(value: float, unit: str = "") -> str:
     return f"{value:.1f}" if size >= 100 else f"{value:.2f}" if size >= 10 else f"{value:.3g}"
 
 
+def ended(job: str | None, state: str) -> str:
+    """Say of a job, by Slurm's number where it has one, that it did not complete."""
+    return f"{f'job {job}' if job else 'its job'} ended {state}, not COMPLETED"
+
+
 def printable(text: str) -> str:
     """Replace what could drive a terminal: units, parameters and messages come from outside."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

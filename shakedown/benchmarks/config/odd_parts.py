@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -143,19 +143,19 @@ def _words(pair: tuple[str, str], both: dict[str, str], *, keys: bool) -> str:
 # A class is what was sold as one: NICs of one board, GPUs of one name, nodes of one product. A member that
 # differs from most of its class is odd; without a majority, all of them are odd.
 
+# How much of it a node has. Held alike among nodes under test alone: a submit host may have less.
+_AMOUNTS = ("cpus", "memory_kib", "gpus", "nics")
 # For each kind: what makes a class (the first attribute that is there), and what must be alike in it.
 _CLASSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "node": (
         ("product",),
-        ("bios_version", "bmc_firmware", "cpu", "cpu_microcode", "os", "kernel", "kernel_options"),
+        ("bios_version", "bmc_firmware", "cpu", "cpu_microcode", "os", "kernel", "kernel_options", *_AMOUNTS),
     ),
-    # How much of it there is, of nodes under test alone: a submit host may have less.
-    "delivered": (("product",), ("cpus", "memory_kib", "gpus", "nics")),
     "nic": (("psid", "board", "driver"), ("firmware", "driver_version")),
     "gpu": (("name",), ("vbios_version", "driver_version")),
     "software": ((), ("version",)),
 }
-PARTS = tuple(kind for kind in _CLASSES if kind != "delivered")
+PARTS = tuple(_CLASSES)
 # By how much the memory of like nodes may differ: the kernel keeps some for itself. One module of 32 is 3 %.
 _LIKE_MEMORY = 0.02
 
@@ -174,11 +174,12 @@ def odd_parts(
     counted: dict[tuple[str, str], list[str]] = {}
     values: dict[tuple[str, str, str], list[tuple[Component, str]]] = defaultdict(list)
     classes = _classes_of_silent_nics(parts)
-    for part in (*parts, *_missing_tools(parts, tested), *_delivered(parts, tested)):
-        counted.setdefault((part.host, _told_as(part.kind)), [])
+    for part in (*_with_amounts(parts, tested), *_missing_tools(parts, tested)):
+        counted.setdefault((part.host, part.kind), [])
         group = part.name if part.kind == "software" else classes.get((part.host, part.name), _class(part))
         for key in _CLASSES[part.kind][1]:
-            values[part.kind, group, key].append((part, part.attributes.get(key, "")))
+            if key not in _AMOUNTS or part.host in tested:
+                values[part.kind, group, key].append((part, part.attributes.get(key, "")))
     for (kind, _, key), members in values.items():
         counts = Counter(value for _, value in members).most_common(3)
         if len(counts) == 1:
@@ -188,49 +189,54 @@ def odd_parts(
         for part, value in members:
             if often > next_often and value == first:
                 continue
-            what = key if _told_as(kind) == "node" else f"{part.name} {key}"
+            what = key if kind == "node" else f"{part.name} {key}"
             most = (
                 f"{first or 'nothing'} on {often} others"
                 if often > next_often
                 else f"and the class has no majority ({several})"
             )
-            counted[part.host, _told_as(kind)].append(f"{what} is {value or 'not there'}, {most}")
+            counted[part.host, kind].append(f"{what} is {value or 'not there'}, {most}")
     for (host, kind), odd in counted.items():
         yield host, kind, len(odd), "; ".join(odd)
 
 
-def _told_as(kind: str) -> str:
-    return "node" if kind == "delivered" else kind
-
-
-def _delivered(parts: Collection[Component], under_test: Collection[str]) -> Iterator[Component]:
-    """Yield how many CPUs, GPUs and NICs each node has, and its memory: what is alike as one figure."""
-    mine = [part for part in parts if part.host in under_test]
-    kinds: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: {"gpu": Counter(), "nic": Counter()})
-    for part in mine:
+def _with_amounts(parts: Collection[Component], under_test: Collection[str]) -> Iterator[Component]:
+    """Yield the parts; each node under test with its GPUs and NICs in words, and memory to be compared."""
+    kinds: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: {"gpus": Counter(), "nics": Counter()})
+    for part in parts:
         told = part.attributes
         if part.kind == "gpu":
-            kinds[part.host]["gpu"][told.get("name", "unknown")] += 1
+            kinds[part.host]["gpus"][told.get("name", "unknown")] += 1
         elif part.kind == "nic" and _ON_PCI.match(told.get("pci", "")):
-            kinds[part.host]["nic"][told.get("driver", "unknown")] += 1
-    usual: list[int] = []
-    for part in sorted(mine, key=lambda p: (natural_key(p.host), p.name)):
-        if part.kind != "node":
+            kinds[part.host]["nics"][told.get("driver", "unknown")] += 1
+    memory = _like_memory(part for part in parts if part.kind == "node" and part.host in under_test)
+    for part in parts:
+        if part.kind != "node" or part.host not in under_test:
+            yield part
             continue
-        memory = part.attributes.get("memory_kib", "")
-        if memory.isdecimal() and len(memory) < 16:
-            size = int(memory)
-            like = next((one for one in usual if abs(size - one) <= _LIKE_MEMORY * one), None)
-            usual += [] if like is not None else [size]
-            memory = str(size if like is None else like)
         counts = {
-            f"{kind}s": ", ".join(f"{n} x {name}" for name, n in sorted(found.items()))
+            kind: ", ".join(f"{n} x {name}" for name, n in sorted(found.items()))
             for kind, found in kinds[part.host].items()
         }
-        amounts = {"cpus": part.attributes.get("cpus", ""), "memory_kib": memory, **counts}
-        product = part.attributes.get("product", "")
-        attributes = {key: value for key, value in {"product": product, **amounts}.items() if value}
-        yield part.model_copy(update={"kind": "delivered", "attributes": attributes})
+        yield part.model_copy(
+            update={"attributes": {**part.attributes, "memory_kib": memory[part.host], **counts}}
+        )
+
+
+def _like_memory(nodes: Iterable[Component]) -> dict[str, str]:
+    """Return each node's memory as told, where it is like another's as that one's figure."""
+    found: dict[str, str] = {}
+    usual: list[int] = []
+    for node in sorted(nodes, key=lambda one: natural_key(one.host)):
+        told = node.attributes.get("memory_kib", "")
+        if told.isdecimal() and len(told) < 16:
+            size = int(told)
+            like = next((one for one in usual if abs(size - one) <= _LIKE_MEMORY * one), size)
+            if like == size:
+                usual.append(size)
+            told = str(like)
+        found[node.host] = told
+    return found
 
 
 def _class(part: Component) -> str:
