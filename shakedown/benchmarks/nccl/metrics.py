@@ -385,7 +385,9 @@ def _leaves_rdma_out(order: NcclSettings) -> bool:
 
 def without_rdma(variables: Mapping[str, str]) -> bool:
     """Whether NCCL uses no verbs with these variables (NCCL user guide, environment)."""
-    return variables.get("NCCL_IB_DISABLE", "0") != "0" or variables.get("NCCL_NET", "IB").upper() != "IB"
+    return variables.get("NCCL_IB_DISABLE", "0") != "0" or not _VERBS.fullmatch(
+        variables.get("NCCL_NET", "IB")
+    )
 
 
 def _node_of_root(run: NcclResult, row: NcclRow, nodes: tuple[str, ...]) -> str | None:

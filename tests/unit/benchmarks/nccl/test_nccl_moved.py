@@ -138,6 +138,7 @@ def test_ways_that_are_not_the_nics_under_test_are_not_asked_of_them(tmp_path):
         assert moved(output(tmp_path, **changes)) == []
     # RDMA that is off in a value that keeps it on.
     assert moved(output(tmp_path, variables={"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB"}))
+    assert moved(output(tmp_path, variables={"NCCL_NET": "IBext_v10"}))  # NVIDIA's plugin goes by verbs, too
 
 
 def test_sockets_over_the_nics_under_test_are_asked_of_them(tmp_path):
