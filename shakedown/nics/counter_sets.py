@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import yaml
@@ -11,11 +12,24 @@ from shakedown.nics.families import BY_NAME, NicFamily
 
 
 class Sets(NamedTuple):
-    """What a driver reports: `always`, and sets of which it reports all or none."""
+    """What a driver reports: `always`, and sets of which it reports all or none.
+
+    `renamed`: how later releases call a counter, and its name in the sets.
+    """
 
     driver: str
     always: frozenset[str]
     together: tuple[frozenset[str], ...] = ()
+    renamed: Mapping[str, str] = MappingProxyType({})
+
+    def named(self, counters: Mapping[str, int], prefix: str = "") -> dict[str, int]:
+        """Return counters by the names of the sets; one that is there by both names keeps both."""
+        return {self._named(name, prefix, counters): value for name, value in counters.items()}
+
+    def _named(self, name: str, prefix: str, counters: Mapping[str, int]) -> str:
+        if not name.startswith(prefix) or (known := self.renamed.get(name[len(prefix) :])) is None:
+            return name
+        return name if prefix + known in counters else prefix + known
 
 
 def _names(words: str | list[str]) -> frozenset[str]:
@@ -34,6 +48,7 @@ def _sets(source: str) -> tuple[Sets, ...]:
                 *map(_names, known.get("together", ())),
                 *(_names(x.replace("{n}", str(n))) for x in known.get("by_priority", ()) for n in range(8)),
             ),
+            known.get("renamed", {}),
         )
         for driver, known in _DATA[source].items()
     )
@@ -42,7 +57,9 @@ def _sets(source: str) -> tuple[Sets, ...]:
 _DATA = yaml.safe_load(Path(__file__).with_name("counter_sets.yml").read_text(encoding="utf-8"))
 RDMA, ETHTOOL = _sets("rdma"), _sets("ethtool")
 # Names that drivers of other makers have too.
-_COMMON = _names("rx_packets rx_bytes tx_packets tx_bytes rx_drops duplicate_request out_of_buffer")
+_COMMON = _names(
+    "rx_packets rx_bytes tx_packets tx_bytes rx_drops rx_pkts tx_pkts duplicate_request out_of_buffer"
+)
 
 # "rx0_kicks" (virtio_net, mlx5), "ch0_events" (mlx5), "rx_queue_0_packets" (ice, older virtio_net),
 # "[0]: rx_ucast_packets" (bnxt), "Tx Queue#0: ring full" (vmxnet3, as read).
@@ -60,8 +77,18 @@ def driver_of(counters: Mapping[str, int], known: Iterable[Sets]) -> Sets | None
     return most if _overlap(counters, most) else None
 
 
+def rdma_driver_of(counters: Mapping[str, int]) -> Sets | None:
+    """Return the RDMA driver whose names most of these are.
+
+    EFA, ionic or MANA share a name or two with a driver that is known: theirs are not held to its sets.
+    """
+    known = driver_of(counters, RDMA)
+    told = sum(name not in _COMMON for name in counters)
+    return known if known and 2 * _overlap(counters, known) >= told else None
+
+
 def _overlap(counters: Mapping[str, int], sets: Sets) -> int:
-    own = frozenset().union(sets.always, *sets.together) - _COMMON
+    own = frozenset().union(sets.always, *sets.together, sets.renamed) - _COMMON
     return sum(name in counters for name in own)
 
 
@@ -173,6 +200,12 @@ def traffic_of_bnxt_back(before: Mapping[str, int], after: Mapping[str, int]) ->
         for name, value in before.items()
         if name in BITS["bnxt"]
     )
+
+
+def by_known_names(family: NicFamily | None, counters: Mapping[str, int]) -> Mapping[str, int]:
+    """Return a device's counters, those of RDMA by the names that references and limits have."""
+    sets = next((one for one in RDMA if family and one.driver == family.rdma), None)
+    return sets.named(counters, "rdma.") if sets and sets.renamed else counters
 
 
 def lacking(family: NicFamily, counters: Mapping[str, int]) -> frozenset[str]:

@@ -121,6 +121,17 @@ _RDMA_BYTES = (
     ("rdma.{}_bytes", "ethtool.{}_bytes_pri{}"),
 )
 _MISSED = {"rx": "class.prio{}_missed_ppm", "tx": "class.prio{}_tx_missed_ppm"}
+# Congestion notices travel in a class of their own. What only sends data receives little else, so that they
+# may be a third of it. They are counted, by driver (mlx5/counters.c; bnxt_re/hw_counters.c). Each takes at
+# most: Ethernet with VLAN 18, IPv6 40, UDP 8, BTH 12, reserved 16, ICRC 4, check sum 4 (IBTA, annex A17.9.3).
+_NOTICES = {
+    "rx": (("rdma.rp_cnp_handled", "rdma.rp_cnp_ignored"), ("rdma.rx_cnp_pkts",)),
+    "tx": (("rdma.np_cnp_sent",), ("rdma.tx_cnp_pkts",)),
+}
+_NOTICE_BYTES = 102
+# Without a counter of notices, a share up to this one may be theirs, and one above it is not.
+_MAY_BE_NOTICES_PPM = 500_000
+_TOO_LITTLE_PPM = 10_000  # to ask whose it is
 # Bytes of frames on the wire, with header and check sum, and frames, by driver: mlx5 (en_stats.c,
 # pport_802_3_stats_desc), bnxt (bnxt_ethtool.c, bnxt_port_stats_arr). The netdev's own lack RDMA's.
 _ON_THE_WIRE = (
@@ -154,8 +165,8 @@ def rates(
         told to pause (rx) or told its neighbour to (tx); `pause.prioN_unmarked_ppm`: the latter, unless
         a packet for each millisecond of it had an ECN mark: the receiver was slow, the network not congested;
         `class.prioN_missed_ppm` and `class.prioN_tx_missed_ppm`: part of what RDMA received and sent that
-        priority N did not count; `link.{tx,rx}_utilisation_ppm`: part of the line's rate that frames sent
-        and received filled on average, preambles and gaps included.
+        priority N did not count and that congestion notices do not explain; `link.{tx,rx}_utilisation_ppm`:
+        part of the line's rate that frames sent and received filled on average, preambles and gaps included.
     """
     found = _of_module(before, after) | _of_other_priorities(before, after)
     over_time = _over_time(before, after, max(seconds, _SHORTEST_S), speed_mbps)
@@ -235,6 +246,7 @@ def _of_other_priorities(before: Mapping[str, int], after: Mapping[str, int]) ->
             total = _grown(before, after, (rdma.format(way),))
             if not _counted(before, after, (rdma.format(way),)):
                 continue
+            notices = _notices(before, after, way)
             for priority in range(8):
                 own_name = of_priority.format(way, priority)
                 own = _grown(before, after, (own_name,))
@@ -243,8 +255,20 @@ def _of_other_priorities(before: Mapping[str, int], after: Mapping[str, int]) ->
                 if total is None or own is None:
                     found[name.format(priority)] = None
                 elif total >= _ENOUGH_BYTES:
-                    found[name.format(priority)] = round(max(total - own, 0) * 10**6 / total)
+                    told = max(total - own - (notices or 0) * _NOTICE_BYTES, 0)
+                    share = round(told * 10**6 / total)
+                    unsure = notices is None and _TOO_LITTLE_PPM < share <= _MAY_BE_NOTICES_PPM
+                    found[name.format(priority)] = None if unsure else share
     return found
+
+
+def _notices(before: Mapping[str, int], after: Mapping[str, int], way: str) -> int | None:
+    """Return how many congestion notices a NIC received or sent; None: its driver does not count them."""
+    for names in _NOTICES[way]:
+        grown = [_grown(before, after, (name,)) for name in names]
+        if None not in grown:
+            return sum(n or 0 for n in grown)
+    return None
 
 
 def _counted(before: Mapping[str, int], after: Mapping[str, int], names: tuple[str, ...]) -> bool:

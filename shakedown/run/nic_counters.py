@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shakedown.nics.counter_sets import traffic_of_bnxt_back
+from shakedown.nics.counter_sets import by_known_names, traffic_of_bnxt_back
+from shakedown.nics.families import family_of
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
@@ -141,7 +142,7 @@ def read_counters(path: Path) -> NodeCounters:
             f"has {twice} twice", fix="run the job again: which of the two was counted is unknown", file=path
         )
     return NodeCounters(
-        {entry.device: entry.counters for entry in found.devices},
+        {e.device: by_known_names(family_of(e.driver, e.device), e.counters) for e in found.devices},
         found.boot_id,
         found.taken,
         {

@@ -38,6 +38,46 @@ def test_a_host_that_sends_in_another_class_is_named_itself(family, tmp_path):
     assert failed(verdict) == ["counter.class.prio3_tx_missed_ppm"]
 
 
+NOTICES = {
+    "mlx5": {"rx": "rdma.rp_cnp_handled", "tx": "rdma.np_cnp_sent"},
+    "bnxt": {"rx": "rdma.rx_cnp_pkts", "tx": "rdma.tx_cnp_pkts"},
+}
+
+
+@pytest.mark.parametrize("family", SITES)
+@pytest.mark.parametrize("way", ["rx", "tx"])
+@pytest.mark.parametrize(
+    ("share", "noticed", "outcome"),
+    [
+        (0.45, 0, Outcome.FAIL),
+        (0.02, 0, Outcome.FAIL),
+        (0.3, 1, Outcome.PASS),
+        (0.45, None, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_part_of_the_traffic_in_another_class(family, way, share, noticed, outcome, tmp_path):
+    """Catches: up to half of RoCE in the lossy class taken for good, and congestion notices taken for it.
+
+    `noticed`: how much of that part congestion notices are; None: their driver does not count them.
+    """
+    own = SENT_IN_CLASS[family].replace("tx_", f"{way}_")
+    notices = NOTICES[family][way]
+
+    def change(before, after):
+        moved = int((after["counters"][own] - before["counters"][own]) * share)
+        after["counters"][own] -= moved
+        before["counters"][notices] = after["counters"][notices] = 5
+        after["counters"][notices] += moved // 100 * (noticed or 0)
+        if noticed is None:
+            for reading in (before, after):
+                for name in NOTICES[family].values():
+                    reading["counters"].pop(name, None)
+
+    verdict, _ = cells(tmp_path, family, change)
+    told = [c for c in verdict.cells if "_missed_ppm" in c.cell]
+    assert {c.outcome for c in told} == ({outcome} - {Outcome.PASS}), (told, verdict.reason)
+
+
 @pytest.mark.parametrize("family", SITES)
 @pytest.mark.parametrize(("marks", "outcome"), [(1, Outcome.FAIL), (100_000, Outcome.PASS)])
 def test_a_few_marks_excuse_no_pause(family, marks, outcome, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from shakedown.benchmarks.planning import site_of
 from shakedown.collect.counters import counted, read_nodes
 from shakedown.judge.verdict import judge
+from shakedown.nics.counter_sets import RDMA
 from shakedown.onnode import counters, ethtool_stats
 from shakedown.onnode import counters as modules
 from shakedown.plan.jobs import counter_tests
@@ -19,6 +20,12 @@ from tests.kit.site import WHERE, document, hosts
 from tests.machines.recorded import CASES, Machine, put
 from tests.unit.nics.healthy import healthy
 from tests.unit.nics.test_nic_profiles import plan_of
+
+
+def renamed(driver):
+    """Names of later releases of an RDMA driver, and those that limits have."""
+    return next(sets.renamed for sets in RDMA if sets.driver == driver)
+
 
 FAMILY = {"mlx5_core": "mlx5", "bnxt_en": "bnxt"}
 LOST = {"mlx5": "rdma.packet_seq_err", "bnxt": "rdma.to_retransmits"}
@@ -126,6 +133,24 @@ class Node:
 def node(request, tmp_path, monkeypatch):
     """Each recorded machine with each driver stack."""
     return Node(request.param, tmp_path, monkeypatch)
+
+
+def test_names_of_a_later_release(tmp_path, monkeypatch):
+    """Catches: a Broadcom NIC with the driver of today never judged, and its lost packets with it."""
+    node = Node(next(case for case in CASES if "thor2" in case[0]), tmp_path, monkeypatch)
+    later = {
+        f"rdma.{known}": f"rdma.{new}" for new, known in renamed("bnxt_re").items() if new != "np_cnp_pkts"
+    }
+    for reading in (node.before, node.after):
+        for netdev, counters_of in reading.items():
+            reading[netdev] = {later.get(name, name): n for name, n in counters_of.items()}
+    for file in list(node.root.glob("sys/class/infiniband/*/ports/1/hw_counters/*")):
+        if f"rdma.{file.name}" in later:
+            file.unlink()
+    assert node.verdict().outcome is Outcome.PASS
+    nic = node.machine.fabric[1]["netdev"]
+    node.after[nic]["rdma.local_ack_timeout_err"] += 3
+    assert bad(node.verdict()) == {("counter.rdma.to_retransmits", "rail1")}
 
 
 def bad(verdict, outcome=Outcome.FAIL):
