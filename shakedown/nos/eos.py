@@ -19,6 +19,7 @@ from shakedown.nos.system import (
     Tree,
     count,
     json_object,
+    of_class,
     output,
 )
 from shakedown.records.errors import BadInput
@@ -80,27 +81,26 @@ def _add_flaps(ports: PortCounters, outputs: Outputs, file: str | Path | None) -
 
 
 def _add_queues(ports: PortCounters, outputs: Outputs, classes: Classes, file: str | Path | None) -> None:
-    queue = str(classes.queue)
     for port, values in _section(outputs, "queue drops", "interfaces", file).items():
-        traffic = values.get("trafficClasses", {})
-        one = traffic.get(f"TC{queue}", traffic.get(queue))
-        if one is not None and port in ports:
-            sides = [
-                one[side]["countersSum"]
-                for side in ("egressQueueCounters", "ingressVoqCounters")
-                if side in one
-            ]
-            drops = [count(side.get("droppedPackets"), f"{port} droppedPackets", file) for side in sides]
-            if drops:
-                ports[port]["roce_queue_drops"] = sum(drops)
+        drops = [
+            count(one[side]["countersSum"].get("droppedPackets"), f"{port} droppedPackets", file)
+            for one in of_class(values.get("trafficClasses", {}), classes.queue)
+            for side in ("egressQueueCounters", "ingressVoqCounters")
+            if side in one
+        ]
+        if drops and port in ports:
+            ports[port]["roce_queue_drops"] = sum(drops)
     for port, values in _section(outputs, "ecn", "intfQueueCounters", file).items():
-        value = values.get("queueCounters", {}).get(queue)
-        if value not in (None, "-") and port in ports:  # "-": ECN is not counted on this queue
-            ports[port]["ecn_marked"] = count(value, f"{port} ECN", file)
+        marks = of_class(values.get("queueCounters", {}), classes.queue)
+        told = [value for value in marks if value not in (None, "-")]  # "-": not counted on this queue
+        if told and port in ports:
+            ports[port]["ecn_marked"] = sum(count(value, f"{port} ECN", file) for value in told)
     events = _section(outputs, "watchdog", "interfaces", file)
     for port, counters in ports.items():
-        one = events.get(port, {}).get("txQueues", {}).get(queue, {"stuckCount": 0})
-        counters["watchdog_events"] = count(one.get("stuckCount"), f"{port} stuckCount", file)
+        stuck = of_class(events.get(port, {}).get("txQueues", {}), classes.queue)
+        counters["watchdog_events"] = sum(
+            count(one.get("stuckCount"), f"{port} stuckCount", file) for one in stuck
+        )
 
 
 def _section(outputs: Outputs, label: str, key: str, file: str | Path | None) -> dict[str, Any]:

@@ -139,6 +139,23 @@ def refuse_error_text(text: str, label: str, file: str | Path | None = None) -> 
         )
 
 
+_CLASSES = re.compile(r"[A-Za-z ]{0,20}(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\Z")
+
+
+def of_class(told: Mapping[str, Any], number: int) -> list[Any]:
+    """Return what is told of a class or queue, or of groups that hold it: `TC3`, `3`, `TC0-5` or `0,3-5`.
+
+    What a group counts is of any of its classes: it cannot be told apart, and none of it is taken for good.
+    """
+    found = []
+    for name, value in told.items():
+        if match := _CLASSES.match(name):
+            ends = [part.partition("-") for part in match[1].split(",")]
+            if any(int(first) <= number <= int(last or first) for first, _, last in ends):
+                found.append(value)
+    return found
+
+
 def count(value: object, what: str, file: str | Path | None = None) -> int:
     """Return a counter's value: a whole number of 64 bits, or its digits with or without commas.
 

@@ -102,9 +102,19 @@ COMMANDS = {
     ],
     "nvlink": ["nvidia-smi", "nvlink", "--status"],
     "topology": ["nvidia-smi", "topo", "-m"],
+    # Alone: a driver that does not know one field answers none of those that are asked with it.
+    "mig": ["nvidia-smi", "--query-gpu=uuid,mig.mode.current", "--format=csv"],
+    "fabric": ["nvidia-smi", "--query-gpu=uuid,fabric.state,fabric.status", "--format=csv"],
 }
 PERIOD_MS = 200
-_XID = re.compile(r"NVRM: Xid.*")
+# What of the kernel's log tells of hardware, each line whole and with the time that it bears, seconds since
+# boot. roles/host_settings has the same for its service. Nothing else of it leaves a node.
+KEPT = re.compile(
+    r"^(?:\[ *[0-9]+\.[0-9]+\] ?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid|EDAC \S+: [0-9]+ [CU]E "
+    r"|\S+ [0-9a-f:.]+: AER: |mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]"
+    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature))[^\n]*",
+    re.MULTILINE,
+)
 _UUID = re.compile(r"\bGPU-[0-9a-f-]{36}\b")
 
 
@@ -126,12 +136,13 @@ def run(command: list[str], timeout_s: float = 60) -> dict[str, Any]:
 
 
 def kernel_log(service: str = SOCKET) -> dict[str, Any]:
-    """Return the driver's own error lines of the kernel's log; the rest of it has nothing to do with GPUs.
+    """Return the lines of the kernel's log that tell of hardware, and when it was read, since boot.
 
     Many systems show the log to root alone (kernel.dmesg_restrict); then the node's own service is asked.
     """
     kernel = run(["dmesg"])
-    kernel["out"] = "".join(f"{line}\n" for line in _XID.findall(kernel["out"]))
+    kernel["now_s"] = time.monotonic()
+    kernel["out"] = "".join(f"{line}\n" for line in KEPT.findall(kernel["out"]))
     if kernel["exit_code"] == 0:
         return kernel
     own = " ".join(str(kernel["error"]).split())
@@ -143,8 +154,8 @@ def kernel_log(service: str = SOCKET) -> dict[str, Any]:
     if seen["kernel_error"]:
         kernel["error"] = f"{own}; {service}: {seen['kernel_error']}"[:500]
         return kernel
-    out = "".join(f"{line}\n" for line in seen["kernel"] if _XID.fullmatch(line))
-    return {"argv": [service], "exit_code": 0, "out": out, "error": ""}
+    out = "".join(f"{line}\n" for line in seen["kernel"] if KEPT.fullmatch(line))
+    return {**kernel, "argv": [service], "exit_code": 0, "out": out, "error": ""}
 
 
 def look(when: str, program: str = "") -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The state of a node's GPUs, nvbandwidth, and power from the samples of a run."""
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -10,16 +12,18 @@ from shakedown.benchmarks.base.contract import Output, Read, Value
 from shakedown.benchmarks.gpu.output import Value as Cell
 from shakedown.benchmarks.gpu.output import parse_nvbandwidth, parse_query
 from shakedown.benchmarks.gpu.state import (
+    Gpu,
     GpuLook,
     GpuNodeSettings,
-    Load,
+    GpuState,
     disturbed,
     gpu_checks,
-    judge_gpu,
     pairs,
     parse_gpu_look,
+    read_look,
     reasons,
 )
+from shakedown.physics.host_links import by_driver_name
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
@@ -45,15 +49,7 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
     yield Read(
         "wrong", float(found != planned), "1", lower, {"check": "count"}, f"{found} GPUs, {planned} planned"
     )
-    if wanted.xid:
-        xids = seen.xids
-        if xids is None:
-            # No fault of the node: this site shows the log to root alone, and has no service that reads it.
-            why = RunProblem(kind="not-run", message=f"the kernel log cannot be read: {seen.no_xids}")
-            yield Read("wrong", None, "1", lower, {"check": "xid"}, problem=why)
-        else:
-            text = f"{len(xids)} Xid: {'; '.join(xids[:3])}"
-            yield Read("wrong", float(len(xids)), "1", lower, {"check": "xid"}, text)
+    yield from _kernel_log(output, seen)
     loads, unseen = _loads(output.folder, node), _unseen_under_load(output.folder, node, planned)
     for gpu in seen.gpus:
         if gpu.index >= planned:
@@ -69,6 +65,184 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
             for check in gpu_checks(wanted):
                 params = {"check": check, "gpu": index}
                 yield Read("wrong", None, "1", lower, params, f"GPU {index} is not there")
+
+
+# What programs cause by their own faults: the GPU is well (NVIDIA, k8s-device-plugin, internal/rm/health.go).
+OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
+_STAMPED = re.compile(r"(?:\[ *([0-9]{1,12}\.[0-9]{1,9})\] ?)?(.*)")
+_XID = re.compile(r"NVRM: Xid \([^)]*\): ([0-9]{1,4})")
+_BROKEN = re.compile(r"SXid .*, Fatal\b|EDAC .*[0-9] UE |AER: .*\(Fatal\)|: High temperature")
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """A line of a kernel's log that tells of hardware."""
+
+    text: str
+    age_s: float | None = None  # when the log was read; None: not known
+
+    @property
+    def xid(self) -> int | None:
+        """The number of an Xid; None: the line is none."""
+        found = _XID.match(self.text)
+        return int(found[1]) if found else 0 if self.text.startswith("NVRM: Xid") else None
+
+    @property
+    def broken(self) -> bool:
+        """Whether it tells, and not as an Xid, of hardware that failed; what was corrected is only told."""
+        return _BROKEN.search(self.text) is not None
+
+    def __str__(self) -> str:
+        """The line, and how long ago it was."""
+        return self.text if self.age_s is None else f"{self.text} ({self.age_s / 3600:.1f} h before the end)"
+
+
+def _lines(seen: GpuLook) -> Iterator[KernelLine]:
+    for line in seen.kernel or ():
+        stamp, text = _STAMPED.fullmatch(line, 0, 2000).groups()  # type: ignore[union-attr]  # matches all
+        known = stamp is not None and seen.kernel_read_s is not None
+        yield KernelLine(text, max(0.0, (seen.kernel_read_s or 0.0) - float(stamp)) if known else None)
+
+
+def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Value]:
+    """Yield how many errors of the driver, and of other hardware, the node's kernel has in its log."""
+    wanted, lower = output.order.state, Better.LOWER
+    checks = [name for name, asked in (("xid", wanted.xid), ("hardware", wanted.hardware)) if asked]
+    if seen.kernel is None:
+        # No fault of the node: this site shows the log to root alone, and has no service that reads it.
+        why = RunProblem(kind="not-run", message=f"the kernel log cannot be read: {seen.no_kernel}")
+        for check in checks:
+            yield Read("wrong", None, "1", lower, {"check": check}, problem=why)
+        return
+    took_s = _job_s(output, seen)
+    lines = list(_lines(seen))
+    xids = [line for line in lines if line.xid is not None]
+    earlier = [
+        line
+        for line in xids
+        if line.xid in OF_PROGRAMS and not (line.age_s is not None and line.age_s <= took_s)
+    ]
+    others = [line for line in lines if line.xid is None]
+    broken = [line for line in others if line.broken]
+    rest = [line for line in others if not line.broken]
+    for check, bad, told, of_told in (
+        (
+            "xid",
+            [line for line in xids if line not in earlier],
+            earlier,
+            "of programs, not known to be this job's",
+        ),
+        ("hardware", broken, rest, "told, no failure"),
+    ):
+        if check in checks:
+            text = f"{len(bad)} {'Xid' if check == 'xid' else 'errors'}: {'; '.join(map(str, bad[:3]))}"
+            text += f"; {len(told)} {of_told}: {told[-1]}" if told else ""
+            yield Read("wrong", float(len(bad)), "1", lower, {"check": check}, text)
+
+
+def _job_s(output: Output[GpuNodeSettings], end: GpuLook) -> float:
+    """Return how long before the look at its end a job began; 0: not known."""
+    name = f"gpus.{end.node}.before.json"
+    begin = output.folder.once(read_look, name).taken if output.folder.holds(name) else None
+    return (end.taken - begin).total_seconds() if begin and end.taken else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCheck:
+    """One check. `wrong` None: unknown, and `detail` says why."""
+
+    check: str
+    gpu: int | None
+    wrong: int | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What samples under load showed of one GPU."""
+
+    pcie_generation: int | None
+    pcie_width: int | None
+    slowdown: int | None  # all reasons that appeared, or-ed
+    samples: int
+
+
+# Reasons for slow clocks that are faults (nvml.h, nvmlClocksEventReason*): what hardware or heat forces.
+SLOWDOWNS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+
+
+def judge_gpu(
+    gpu: Gpu,  # what the driver says after the load
+    wanted: GpuState,  # the site's `GpuState`
+    load: Load | None,  # what it showed under load; None: nothing was sampled
+    links: tuple[str, ...] | None,  # `nvidia-smi topo -m` between this GPU and the others
+    # Why the samples do not tell what slowed it under load; empty: they do, or there was no load.
+    unseen: str = "",
+) -> Iterator[GpuCheck]:
+    """Yield the finding of every check that is wanted of a GPU."""
+
+    def found(check: str, ok: bool | None, text: str) -> GpuCheck:
+        return GpuCheck(check, gpu.index, None if ok is None else int(not ok), text)
+
+    if wanted.model is not None:
+        model = by_driver_name(gpu.name)
+        text = f"the driver calls it {gpu.name}, {wanted.model} wanted"
+        yield found("model", model is not None and model.name == wanted.model, text)
+    generation, width = wanted.pcie_generation, wanted.pcie_width
+    if generation is not None or width is not None:
+        seen = (load.pcie_generation, load.pcie_width) if load else (None, None)
+        due = [(has, want) for has, want in zip(seen, (generation, width), strict=True) if want is not None]
+        text = f"PCIe Gen{seen[0]} x{seen[1]} under load, Gen{generation} x{width} wanted"
+        text = text if load else f"the link was not seen under load, Gen{generation} x{width} wanted"
+        told = [(has, want) for has, want in due if has is not None]
+        known = load is not None and len(told) == len(due)
+        yield found("pcie", all(has >= want for has, want in told) if known else None, text)
+    if (links_wanted := wanted.nvlinks) is not None:
+        rates, rate = gpu.nvlinks_gb_per_s, wanted.nvlink_gb_per_s
+        slow = [r for r in rates or () if rate is not None and r < 0.99 * rate]
+        text = (
+            f"nvidia-smi does not tell the NVLinks{' of a GPU in MIG mode' if gpu.mig else ''}"
+            if rates is None
+            else (
+                f"{len(rates)} NVLinks are active, {wanted.nvlinks} wanted"
+                + (f"; {len(slow)} slower than {rate} GB/s" if slow else "")
+            )
+        )
+        yield found("nvlink", None if rates is None else len(rates) >= links_wanted and not slow, text)
+    if wanted.mig:
+        state = {True: "on", False: "off", None: "not told"}[gpu.mig]
+        yield found("mig", None if gpu.mig is None else not gpu.mig, f"MIG is {state}")
+    if wanted.fabric:
+        text = "the state of the NVLink fabric is not told" if gpu.fabric is None else gpu.fabric
+        yield found(
+            "fabric", None if gpu.fabric is None else not gpu.fabric, text or "the fabric is up, or none"
+        )
+    if wanted.topology is not None:
+        other = sorted({link for link in links or () if link != wanted.topology})
+        text = f"linked by {', '.join(other)}" if other else f"linked by {wanted.topology}"
+        text = f"{text}, {wanted.topology} wanted" if links is not None else "no topology was printed"
+        yield found("topology", None if links is None else not other, text)
+    if (by_gpu := wanted.numa) is not None:
+        want = by_gpu[gpu.index] if gpu.index < len(by_gpu) else None
+        unknown = gpu.numa is None or gpu.numa < 0 or want is None
+        yield found("numa", None if unknown else gpu.numa == want, f"NUMA node {gpu.numa}, {want} wanted")
+    if wanted.ecc:
+        errors = gpu.uncorrectable
+        ok = None if gpu.ecc is None or errors is None else gpu.ecc and errors == 0
+        state = {True: "on", False: "off", None: "unknown"}[gpu.ecc]
+        yield found("ecc", ok, f"ECC is {state}, {errors} uncorrectable errors")
+        flags = (gpu.remap_pending, gpu.remap_failed)
+        text = f"row remapping pending: {flags[0]}, failed: {flags[1]}"
+        yield found("remapped", None if None in flags else not any(flags), text)
+    seen_mask = load.slowdown if load and load.slowdown is not None else gpu.slowdown
+    why = [meaning for bit, meaning in SLOWDOWNS.items() if seen_mask is not None and seen_mask & bit]
+    text = f"clocks were slowed by {', '.join(why)}" if why else unseen or "no slowdown"
+    yield found("slowdown", None if seen_mask is None or (unseen and not why) else not why, text)
 
 
 def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:

@@ -1,8 +1,9 @@
 """What a node's GPUs show, before a job and at its end, against what they must show."""
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -10,7 +11,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from shakedown.benchmarks.base.contract import without
 from shakedown.benchmarks.gpu.output import TopologyRow, parse_query, parse_topology
-from shakedown.physics.host_links import MODELS, by_driver_name, by_name
+from shakedown.physics.host_links import MODELS, by_name
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Name, Params, Record, shape
 from shakedown.records.errors import BadInput
@@ -41,7 +42,14 @@ class GpuState(Record):
     topology: Annotated[str, _LINK] | None = None  # between GPUs
     numa: tuple[int, ...] | None = None  # NUMA node of GPU 0, 1, ...
     ecc: bool = True
-    xid: bool = True  # the kernel log can be read and must hold no Xid of the driver
+    # The kernel log can be read and must hold no Xid of the driver; those that programs cause (13, 31, 43,
+    # 45, 68, 109) count if they are of the job's own time.
+    xid: bool = True
+    # It must hold no other error of hardware either: a fatal SXid of an NVSwitch, memory beyond correction,
+    # a fatal error of a PCIe link, a NIC that is too hot.
+    hardware: bool = True
+    mig: bool = True  # MIG is off: a GPU in parts has no NVLinks and gives each part a share
+    fabric: bool = True  # the NVLink fabric behind a GPU is up, where it has one (fabric manager, NVSwitch)
 
     @field_validator("model")
     @classmethod
@@ -71,6 +79,10 @@ class GpuNode(Record):
         return self
 
 
+# Checks that orders of earlier releases did not have.
+_LATER = ("hardware", "mig", "fabric")
+
+
 class GpuNodeSettings(GpuNode):
     """The site's options, and how many GPUs each node has."""
 
@@ -79,7 +91,10 @@ class GpuNodeSettings(GpuNode):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
-        return without(settings, "program")
+        settings = without(settings, "program")
+        if isinstance(settings, dict) and isinstance(state := settings.get("state"), dict):
+            settings["state"] = {**dict.fromkeys(_LATER, False), **state}
+        return settings
 
 
 STATE = none_allowed(
@@ -103,6 +118,8 @@ def gpu_checks(state: GpuState) -> tuple[str, ...]:
         "model": state.model is not None,
         "pcie": state.pcie_generation is not None or state.pcie_width is not None,
         "nvlink": state.nvlinks is not None,
+        "mig": state.mig,
+        "fabric": state.fabric,
         "topology": state.topology is not None,
         "numa": state.numa is not None,
         "ecc": state.ecc,
@@ -122,6 +139,8 @@ def plan_gpu_node(draft: PlanDraft, stage: GpuNode) -> None:
     cells: list[tuple[Params, list[str]]] = [({"check": "count"}, list(nodes))]
     if stage.state.xid:
         cells.append(({"check": "xid"}, list(nodes)))
+    if stage.state.hardware:
+        cells.append(({"check": "hardware"}, list(nodes)))
     for check in gpu_checks(stage.state):
         for gpu in range(max(gpus.values())):
             cells.append(({"check": check, "gpu": gpu}, [node for node in nodes if gpus[node] > gpu]))
@@ -154,26 +173,6 @@ def pairs(test: str, gpus: int) -> list[Params]:
     return [{"gpu": gpu, "peer": peer} for gpu in range(gpus) for peer in range(gpus) if gpu != peer]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuCheck:
-    """One check. `wrong` None: unknown, and `detail` says why."""
-
-    check: str
-    gpu: int | None
-    wrong: int | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What samples under load showed of one GPU."""
-
-    pcie_generation: int | None
-    pcie_width: int | None
-    slowdown: int | None  # all reasons that appeared, or-ed
-    samples: int
-
-
 class Gpu(Record):
     """One GPU as its driver shows it. None: the driver does not tell."""
 
@@ -186,80 +185,12 @@ class Gpu(Record):
     uncorrectable: int | None  # ECC errors since the driver was loaded
     slowdown: int | None  # reasons for slow clocks, as nvml.h's bits
     nvlinks_gb_per_s: tuple[float, ...] | None  # active links
+    mig: bool | None
+    fabric: str | None  # what is not as it must be; empty: it is up, or there is none
     remap_pending: bool | None
     remap_failed: bool | None
     numa: int | None
     limit_w: float | None = None
-
-
-# Reasons for slow clocks that are faults (nvml.h, nvmlClocksEventReason*): what hardware or heat forces.
-SLOWDOWNS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
-
-
-def judge_gpu(
-    gpu: Gpu,  # what the driver says after the load
-    wanted: GpuState,  # the site's `GpuState`
-    load: Load | None,  # what it showed under load; None: nothing was sampled
-    links: tuple[str, ...] | None,  # `nvidia-smi topo -m` between this GPU and the others
-    # Why the samples do not tell what slowed it under load; empty: they do, or there was no load.
-    unseen: str = "",
-) -> Iterator[GpuCheck]:
-    """Yield the finding of every check that is wanted of a GPU."""
-
-    def found(check: str, ok: bool | None, text: str) -> GpuCheck:
-        return GpuCheck(check, gpu.index, None if ok is None else int(not ok), text)
-
-    if wanted.model is not None:
-        model = by_driver_name(gpu.name)
-        text = f"the driver calls it {gpu.name}, {wanted.model} wanted"
-        yield found("model", model is not None and model.name == wanted.model, text)
-    generation, width = wanted.pcie_generation, wanted.pcie_width
-    if generation is not None or width is not None:
-        seen = (load.pcie_generation, load.pcie_width) if load else (None, None)
-        due = [(has, want) for has, want in zip(seen, (generation, width), strict=True) if want is not None]
-        text = f"PCIe Gen{seen[0]} x{seen[1]} under load, Gen{generation} x{width} wanted"
-        text = text if load else f"the link was not seen under load, Gen{generation} x{width} wanted"
-        told = [(has, want) for has, want in due if has is not None]
-        known = load is not None and len(told) == len(due)
-        yield found("pcie", all(has >= want for has, want in told) if known else None, text)
-    if (links_wanted := wanted.nvlinks) is not None:
-        rates, rate = gpu.nvlinks_gb_per_s, wanted.nvlink_gb_per_s
-        slow = [r for r in rates or () if rate is not None and r < 0.99 * rate]
-        text = (
-            "nvidia-smi does not tell the NVLinks"
-            if rates is None
-            else (
-                f"{len(rates)} NVLinks are active, {wanted.nvlinks} wanted"
-                + (f"; {len(slow)} slower than {rate} GB/s" if slow else "")
-            )
-        )
-        yield found("nvlink", None if rates is None else len(rates) >= links_wanted and not slow, text)
-    if wanted.topology is not None:
-        other = sorted({link for link in links or () if link != wanted.topology})
-        text = f"linked by {', '.join(other)}" if other else f"linked by {wanted.topology}"
-        text = f"{text}, {wanted.topology} wanted" if links is not None else "no topology was printed"
-        yield found("topology", None if links is None else not other, text)
-    if (by_gpu := wanted.numa) is not None:
-        want = by_gpu[gpu.index] if gpu.index < len(by_gpu) else None
-        unknown = gpu.numa is None or gpu.numa < 0 or want is None
-        yield found("numa", None if unknown else gpu.numa == want, f"NUMA node {gpu.numa}, {want} wanted")
-    if wanted.ecc:
-        errors = gpu.uncorrectable
-        ok = None if gpu.ecc is None or errors is None else gpu.ecc and errors == 0
-        state = {True: "on", False: "off", None: "unknown"}[gpu.ecc]
-        yield found("ecc", ok, f"ECC is {state}, {errors} uncorrectable errors")
-        flags = (gpu.remap_pending, gpu.remap_failed)
-        text = f"row remapping pending: {flags[0]}, failed: {flags[1]}"
-        yield found("remapped", None if None in flags else not any(flags), text)
-    seen_mask = load.slowdown if load and load.slowdown is not None else gpu.slowdown
-    why = [meaning for bit, meaning in SLOWDOWNS.items() if seen_mask is not None and seen_mask & bit]
-    text = f"clocks were slowed by {', '.join(why)}" if why else unseen or "no slowdown"
-    yield found("slowdown", None if seen_mask is None or (unseen and not why) else not why, text)
 
 
 # Absent is not zero: a field that the driver does not report is None, and code that needs it must say that it
@@ -269,6 +200,8 @@ def judge_gpu(
 _GPU = re.compile(r"GPU (\d{1,4}): ")
 _LINK_LINE = re.compile(r"\s+Link (\d{1,3}): (?:(\d+(?:\.\d+)?) GB/s|<inactive>)\s*\Z")
 _MASK = re.compile(r"0x[0-9a-fA-F]{1,16}\Z")
+_LINKS_HIDDEN = "not supported for Devices in MIG mode"  # said instead of a GPU's links
+_UNKNOWN_FIELD = "is not a valid field to query"  # of a driver that has not what the field is about
 
 
 class _Command(Record):
@@ -278,13 +211,17 @@ class _Command(Record):
     error: str
 
 
+class _Kernel(_Command):
+    now_s: float | None = None  # since boot; None: a look of earlier releases
+
+
 class _Look(Record):
     schema_: int = Field(alias="schema")
     node: Name
     when: str
     taken: str
     commands: dict[str, _Command]
-    kernel: _Command
+    kernel: _Kernel
     numa: dict[str, int]
     nccl: dict[str, object] | None = None  # the NCCL that a program would load (nccl_library.py)
 
@@ -295,12 +232,14 @@ class GpuLook(Record):
     """One node's GPUs at one moment."""
 
     node: Name
+    taken: datetime | None
     gpus: tuple[Gpu, ...]
     topology: tuple[TopologyRow, ...] | None
     users: dict[str, tuple[str, ...]] | None  # processes by GPU's UUID, `process 1105 (638 MiB)`
     no_users: str = ""  # why nvidia-smi does not tell them
-    xids: tuple[str, ...] | None  # None: the kernel log cannot be read
-    no_xids: str = ""  # why
+    kernel: tuple[str, ...] | None  # lines that tell of hardware; None: the kernel log cannot be read
+    no_kernel: str = ""  # why
+    kernel_read_s: float | None = None  # when, since boot, as the lines' own times are
 
 
 def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
@@ -313,6 +252,7 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
         )
     links = parse_nvlink(_out(look, "nvlink")) if _out(look, "nvlink") else {}
     remapped = _by_uuid(_out(look, "remapped"), file)
+    mig, fabric = (_asked(look, name, file) for name in ("mig", "fabric"))
     gpus = []
     for row in parse_query(listed.out, file=file).gpus:
         index, uuid = _whole(row.get("index")), str(row.get("uuid"))
@@ -331,6 +271,8 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
                 uncorrectable=_whole(row.get("ecc.errors.uncorrected.volatile.total")),
                 slowdown=reasons(row),
                 nvlinks_gb_per_s=links.get(index),
+                mig=True if links.get(index, ()) is None else _mig(mig, uuid),
+                fabric=_fabric(fabric, uuid),
                 remap_pending=_flag(remap.get("remapped_rows.pending")),
                 remap_failed=_flag(remap.get("remapped_rows.failure")),
                 numa=look.numa.get(_sysfs(pci)),
@@ -345,22 +287,29 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
         topology=parse_topology(topology, file=file).rows if topology else None,
         users=_users(asked.out) if asked and told else None,
         no_users="" if told else _words(asked),
-        xids=tuple(look.kernel.out.splitlines()) if look.kernel.exit_code == 0 else None,
-        no_xids=" ".join(look.kernel.error.split())[:500],
+        taken=_moment(look.taken),
+        kernel=tuple(look.kernel.out.splitlines()) if look.kernel.exit_code == 0 else None,
+        no_kernel=" ".join(look.kernel.error.split())[:500],
+        kernel_read_s=look.kernel.now_s,
     )
 
 
-def parse_nvlink(text: str) -> dict[int, tuple[float, ...]]:
-    """Return the rate of every active link, GB/s, by GPU. A GPU without links has an empty tuple."""
-    found: dict[int, list[float]] = {}
+def parse_nvlink(text: str) -> dict[int, tuple[float, ...] | None]:
+    """Return the rate of every active link, GB/s, by GPU; none of one without links.
+
+    None: in MIG mode, in which it does not show them.
+    """
+    found: dict[int, tuple[float, ...] | None] = {}
     gpu: int | None = None
     for line in text.splitlines():
         if match := _GPU.match(line):
             gpu = int(match[1])
-            found[gpu] = []
-        elif (match := _LINK_LINE.match(line)) and gpu is not None and match[2]:
-            found[gpu].append(float(match[2]))
-    return {index: tuple(rates) for index, rates in found.items()}
+            found[gpu] = ()
+        elif gpu is not None and _LINKS_HIDDEN in line:
+            found[gpu] = None
+        elif gpu is not None and (match := _LINK_LINE.match(line)) and match[2]:
+            found[gpu] = (*(found[gpu] or ()), float(match[2]))
+    return found
 
 
 def reasons(row: Mapping[str, object]) -> int | None:
@@ -372,6 +321,31 @@ def reasons(row: Mapping[str, object]) -> int | None:
 def _out(look: _Look, name: str) -> str:
     command = look.commands.get(name)
     return command.out if command and command.exit_code == 0 else ""
+
+
+def _asked(look: _Look, name: str, file: str | Path | None) -> dict[str, dict[str, object]] | None:
+    """Return a query's rows by UUID; none where it was not asked or failed; None: its field is not known."""
+    command = look.commands.get(name)
+    if command and command.exit_code and _UNKNOWN_FIELD in command.out + command.error:
+        return None
+    return _by_uuid(_out(look, name), file)
+
+
+def _mig(rows: Mapping[str, Mapping[str, object]] | None, uuid: str) -> bool | None:
+    """Return whether a GPU is in MIG mode; one that knows none is not. None: not told."""
+    if rows is None or uuid in rows:
+        return rows is not None and rows[uuid].get("mig.mode.current") == "Enabled"
+    return None
+
+
+def _fabric(rows: Mapping[str, Mapping[str, object]] | None, uuid: str) -> str | None:
+    """Return what is wrong with the fabric behind a GPU; empty: nothing, or it has none; None: not told."""
+    if rows is None or uuid not in rows:
+        return None if rows is not None else ""
+    state, status = (rows[uuid].get(f"fabric.{name}") for name in ("state", "status"))
+    if state is None or (state, status) == ("Completed", "Success"):
+        return ""
+    return f"the NVLink fabric's state is {state}, its status {status}: see the fabric manager"
 
 
 def _words(command: _Command | None) -> str:
@@ -388,14 +362,21 @@ def _users(text: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def _moment(text: str) -> datetime | None:
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(text)
+    return None
+
+
 def _watts(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
 def _by_uuid(text: str, file: str | Path | None) -> dict[str, dict[str, object]]:
-    return (
-        {str(row["gpu_uuid"]): dict(row) for row in parse_query(text, file=file).gpus} if text.strip() else {}
-    )
+    if not text.strip():
+        return {}
+    rows = parse_query(text, file=file).gpus
+    return {str(row.get("gpu_uuid", row.get("uuid"))): dict(row) for row in rows}
 
 
 def _whole(value: object) -> int | None:
@@ -418,7 +399,7 @@ _MOST_CHARACTERS = 500  # what `Measurement.disturbed` holds
 def at_end(folder: JobFolder, node: str) -> GpuLook | None:
     """Return what a node's GPUs showed; None where nobody looked. Raises BadInput for what is no look."""
     name = f"gpus.{node}.after.json"
-    return folder.once(_read, name) if folder.holds(name) else None
+    return folder.once(read_look, name) if folder.holds(name) else None
 
 
 def disturbed(folder: JobFolder, gpus: Mapping[str, Iterable[int]]) -> str:
@@ -446,5 +427,6 @@ def _node(folder: JobFolder, node: str, gpus: list[int]) -> Iterator[str]:
             yield f"another process was on GPU {gpu} of {node} at the end: {', '.join(seen[gpu])}"
 
 
-def _read(folder: Path, name: str) -> GpuLook:
+def read_look(folder: Path, name: str) -> GpuLook:
+    """Return a look in a job's folder. Raises BadInput as `parse_gpu_look` does."""
     return parse_gpu_look(JobFolder(folder).text(name), file=name)

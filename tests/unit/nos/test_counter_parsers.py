@@ -214,6 +214,19 @@ def test_eos_without_watchdog_events_counts_zero_and_a_queue_without_ecn_nothing
     assert "ecn_marked" not in found
 
 
+@pytest.mark.parametrize("name", ["TC0-5", "0-5", "TC1,3-4", "TC3"])
+def test_eos_groups_classes(name):
+    """Catches: drops of a group that holds RoCE's class, and its marks, that no cell ever shows."""
+    outputs = text(EOS)
+    outputs["queue drops"] = outputs["queue drops"].replace('"TC3"', f'"{name}"')
+    outputs["ecn"] = outputs["ecn"].replace('"3"', f'"{name}"')
+    plain = counters_of("eos")(text(EOS), CLASSES, None)["Ethernet1/1"]
+    assert plain["roce_queue_drops"] and plain["ecn_marked"]
+    assert counters_of("eos")(outputs, CLASSES, None)["Ethernet1/1"] == plain
+    outputs["queue drops"] = outputs["queue drops"].replace(f'"{name}"', '"TC0-2,4-7"')
+    assert "roce_queue_drops" not in counters_of("eos")(outputs, CLASSES, None)["Ethernet1/1"]
+
+
 # As a switch printed it (netdev mailing list, 25 March 2022), with numbers of our own.
 OS10 = (Path(__file__).parent / "printed/os10.txt").read_text()
 

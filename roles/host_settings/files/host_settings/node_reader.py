@@ -1,8 +1,9 @@
 """`host-settings node`: what only root may read of this node and its jobs must know.
 
-Two things, whoever asks and whatever they send: the NVIDIA driver's error lines (Xid) of the kernel's log
-since boot, and the first 256 bytes of the PCI configuration space of GPUs, NICs and the bridges above them
-(ports and switches show there). Nothing else of the log leaves: it can hold addresses and what users did.
+Two things, whoever asks and whatever they send: the lines of the kernel's log since boot that tell of errors
+of GPUs, memory, PCIe links and NICs, and the first 256 bytes of the PCI configuration space of GPUs, NICs and
+the bridges above them (ports and switches show there). Nothing else of the log leaves: it can hold addresses
+and what users did.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from typing import Any
 from host_settings.system import System
 
 SCHEMA = 1
-_XID = re.compile(r"NVRM: Xid.*")
+# As in shakedown/onnode/gpus.py, which these nodes need not have.
+KEPT = re.compile(
+    r"^(?:\[ *[0-9]+\.[0-9]+\] ?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid|EDAC \S+: [0-9]+ [CU]E "
+    r"|\S+ [0-9a-f:.]+: AER: |mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]"
+    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature))[^\n]*",
+    re.MULTILINE,
+)
 _MOST_LINES = 1_000
 # PCI classes (pci_ids.h): network, display, bridge, processing accelerator.
 _CLASSES = ("0x02", "0x03", "0x06", "0x12")
@@ -33,7 +40,7 @@ def _kernel(system: System) -> tuple[list[str], str]:
     done = system.run("dmesg")
     if done.status != 0:
         return [], done.complaint[:300]
-    return [line[:500] for line in _XID.findall(done.out)][-_MOST_LINES:], ""
+    return [line[:500] for line in KEPT.findall(done.out)][-_MOST_LINES:], ""
 
 
 def _pci(system: System) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What really ran on four GPUs, with faults planted in its raw files: each must be named, none may pass."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.gpu.state import GpuState, judge_gpu, parse_gpu_look
+from shakedown.benchmarks.gpu.metrics import judge_gpu
+from shakedown.benchmarks.gpu.state import GpuState, parse_gpu_look
 from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
@@ -262,6 +264,105 @@ def test_what_is_wrong_with_a_gpu_is_named(run, edit, check, says):
     outcome, reason = cells(run)[STATE.format(check)]
     assert outcome is Outcome.FAIL
     assert says in reason
+
+
+def state(run, edit) -> dict[str, tuple[float | None, str]]:
+    """What is said of a node and its GPU 0 by the checks of today: value and words."""
+    with edited(run / "jobs.json") as jobs:
+        settings = next(job["settings"] for job in jobs["jobs"] if job["kind"] == "gpu_node")
+        settings["state"] |= {"hardware": True, "mig": True, "fabric": True}
+        (run / "raw/node.gpu_node.a1/spec.json").write_text(json.dumps(settings, indent=1) + "\n")
+
+    def today(seen) -> None:
+        uuids = re.findall(r"GPU-[0-9a-f-]{36}", seen["commands"]["gpus"]["out"])
+        answers = {
+            "mig": ("mig.mode.current", "Disabled"),
+            "fabric": ("fabric.state, fabric.status", "Completed, Success"),
+        }
+        for name, (fields, value) in answers.items():
+            out = f"uuid, {fields}\n" + "".join(f"{uuid}, {value}\n" for uuid in uuids)
+            seen["commands"][name] = {"argv": [], "exit_code": 0, "out": out, "error": ""}
+        edit(seen)
+
+    look(run, today)
+    found = [m for m in gather(run)[0] if m.test == "gpu_state" and m.params.get("gpu", 0) == 0]
+    return {str(m.params["check"]): (m.value, m.detail or "") for m in found}
+
+
+PROGRAM = "NVRM: Xid (PCI:0000:17:00): 31, pid=2210001, name=python, MMU Fault"
+GONE = "NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."
+SXID = "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up"
+EDAC = "EDAC MC3: 42 UE memory read error on CPU_SrcID#0_MC#3_Chan#0_DIMM#0"
+AER = "pcieport 0000:15:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:18:00.0"
+HOUR_S = 3600.0
+
+
+@cases(
+    "lines, check, wrong, says",
+    ([(100_000.0, PROGRAM)], "xid", 0, "0 Xid: ; 1 of programs"),
+    ([(None, PROGRAM)], "xid", 0, "0 Xid: ; 1 of programs"),
+    ([(0.5, PROGRAM)], "xid", 1, "31, pid=2210001"),
+    ([(100_000.0, GONE)], "xid", 1, "27.8 h before the end"),
+    ([(100_000.0, SXID), (HOUR_S, EDAC), (HOUR_S, AER)], "hardware", 2, "42 UE memory read error"),
+    ([(HOUR_S, AER)], "hardware", 0, "1 told, no failure: pcieport"),
+    ([(HOUR_S, SXID.replace("Fatal", "Non-fatal"))], "hardware", 0, "no failure"),
+)
+def test_what_the_kernel_s_log_says(run, lines, check, wrong, says):
+    """Catches: a user's page fault of last week that fails a node, a dead NVSwitch or DIMM that does not."""
+
+    def edit(seen) -> None:
+        now = 200_000.0
+        seen["kernel"] |= {"now_s": now, "exit_code": 0}
+        texts = [text if age is None else f"[{now - age:.6f}] {text}" for age, text in lines]
+        seen["kernel"]["out"] = "".join(f"{text}\n" for text in texts)
+
+    value, words = state(run, edit)[check]
+    assert value == wrong and says in words, words
+
+
+def in_parts(seen) -> None:
+    """What nvidia-smi prints of GPU 0 in MIG mode."""
+    commands = seen["commands"]
+    commands["nvlink"]["out"] = re.sub(
+        r"(GPU 0: .*\n)(?:\s+Link .*\n)+",
+        r"\1Nvlink queries are not supported for Devices in MIG mode\n",
+        commands["nvlink"]["out"],
+    )
+    commands["mig"]["out"] = commands["mig"]["out"].replace("Disabled", "Enabled", 1)
+
+
+def no_such_field(seen) -> None:  # noqa: D103
+    words = 'Field "fabric.state" is not a valid field to query.\n'
+    seen["commands"]["fabric"] = {"argv": [], "exit_code": 2, "out": words, "error": ""}
+
+
+def fabric(words):
+    """Return an edit of the fabric's state of GPU 0."""
+
+    def edit(seen) -> None:
+        table = seen["commands"]["fabric"]
+        table["out"] = table["out"].replace("Completed, Success", words, 1)
+
+    return edit
+
+
+@cases(
+    "edit, check, wrong, says",
+    (lambda seen: None, "mig", 0, "off"),
+    (in_parts, "mig", 1, "MIG is on"),
+    (in_parts, "nvlink", None, "in MIG mode"),
+    (lambda seen: seen["commands"].pop("mig"), "mig", None, "not told"),
+    (lambda seen: None, "fabric", 0, "up"),
+    (fabric("In Progress, N/A"), "fabric", 1, "state is In Progress"),
+    (fabric("Completed, Insufficient Resources"), "fabric", 1, "Insufficient Resources"),
+    (fabric("N/A, N/A"), "fabric", 0, "none"),
+    (no_such_field, "fabric", 0, "none"),
+    (lambda seen: seen["commands"].pop("fabric"), "fabric", None, "not told"),
+)
+def test_the_mode_and_the_fabric_of_a_gpu(run, edit, check, wrong, says):
+    """Catches: MIG left on read as missing NVLinks, and links that are up over a fabric that is not."""
+    value, words = state(run, edit)[check]
+    assert value == wrong and says in words, words
 
 
 def test_another_process_at_the_end_leaves_good_figures_undecided(run):
