@@ -15,7 +15,6 @@ import math
 import os
 import secrets
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
@@ -39,10 +38,12 @@ from shakedown.plan.time_limits import in_order
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
+from shakedown.records.reading import LARGEST_DOCUMENT
 from shakedown.records.results import JobRecord, RunProblem
-from shakedown.run import chain, signing
-from shakedown.run.folder import JOBS, ORDER, PLAN, RAW, to_json, write_aside
+from shakedown.run import chain, service
+from shakedown.run.folder import JOBS, ORDER, PLAN, RAW, to_json
 from shakedown.run.ownership import SECRET
+from shakedown.run.share import Share
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.ending import Patience, Pending, flaw, how_it_ended, not_submitted
 from shakedown.slurm.turns import Turns
@@ -62,7 +63,7 @@ def run_folder() -> Path | None:
 
 @functools.cache
 def _jobs(folder: Path) -> Jobs:
-    return Jobs.model_validate_json((folder / JOBS).read_bytes())
+    return Jobs.model_validate_json(Share(folder).read(folder / JOBS, LARGEST_DOCUMENT))
 
 
 @functools.cache
@@ -81,14 +82,14 @@ def patience_of(folder: Path) -> Patience:
 @functools.cache
 def plan_of(folder: Path) -> Plan:
     """Return a run's plan, which is settled before ReFrame begins as well."""
-    return Plan.model_validate_json((folder / PLAN).read_bytes())
+    return Plan.model_validate_json(Share(folder).read(folder / PLAN, LARGEST_DOCUMENT))
 
 
 @functools.cache
 def order_of(folder: Path) -> dict[str, str]:
     """Return what jobs are told of the run's order: its digest and its nonce; nothing without an order."""
     try:
-        content = (folder / ORDER).read_bytes()
+        content = Share(folder).read(folder / ORDER)
     except FileNotFoundError:
         return {}
     digest = hashlib.sha256(content).hexdigest()
@@ -144,11 +145,13 @@ class Guard(rfm.RegressionTestPlugin):
         assert folder is not None
         self.attempt = 1 + max(0, rt.runtime().current_run)
         self.out = folder / "raw" / f"{self.spec.name}.a{self.attempt}"
-        self.out.mkdir(parents=True, exist_ok=True)
+        share = Share(folder)
+        share.make_folder(self.out)
         spec = self.spec
         for name, text in given(spec).items():
-            (self.out / name).write_text(text, encoding="utf-8")
-        self._leave_a_secret()
+            share.write(self.out / name, text.encode())
+        # What the job's programs know each other by, for its user alone to read.
+        share.write(self.out / SECRET, secrets.token_hex(32).encode(), 0o600)
         reserved = any(option.startswith("--reservation") for option in self.current_partition.access)
         unusable = ""
         if not self.is_dry_run():
@@ -221,13 +224,6 @@ class Guard(rfm.RegressionTestPlugin):
             "exit $status",
         ]
 
-    def _leave_a_secret(self) -> None:
-        """Write what the job's programs know each other by, for its user alone to read."""
-        path = self.out / SECRET
-        path.unlink(missing_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-
     @run_after("run")
     def ask_slurm(self) -> None:
         """Record how the job ended; all but a clean end on the planned nodes is refused."""
@@ -247,14 +243,15 @@ class Guard(rfm.RegressionTestPlugin):
         spec, folder = self.spec, run_folder()
         assert folder is not None
         patience = patience_of(folder)
-        (self.out / SECRET).unlink(missing_ok=True)
+        share = Share(folder)
+        share.remove(self.out / SECRET)
         state, flawed = how_it_ended(str(self.job.jobid), patience, limit_s=spec.time_limit_s)
-        with contextlib.suppress(OSError):
-            for name in (self.job.stdout, self.job.stderr, self.job.script_filename):
-                shutil.copy(Path(self.stagedir) / name, self.out / name)
+        for name in (self.job.stdout, self.job.stderr, self.job.script_filename):
+            with contextlib.suppress(OSError):
+                share.copy(Path(self.stagedir) / name, self.out / name)
         nodes: tuple[str, ...] = ()
         with contextlib.suppress(OSError):
-            nodes = tuple((self.out / NODES).read_text(encoding="ascii").split())
+            nodes = tuple(share.read(self.out / NODES).decode("ascii", "replace").split())
         flawed = flawed or flaw(state, spec.nodes, nodes, PENDING.cancelled)
         self.record(
             JobRecord(
@@ -278,7 +275,7 @@ class Guard(rfm.RegressionTestPlugin):
         account = ""
         with contextlib.suppress(BadInput):
             account = Slurm().ask("scontrol", "--oneliner", "show", "job", job)
-        chain.add(folder / RAW, self.out.name, order, account, signing.signer())
+        chain.add(folder / RAW, self.out.name, order, account, service.signer())
 
     def about(self) -> dict[str, object]:
         """Return the fields that a job record has from the plan alone."""
@@ -293,7 +290,7 @@ class Guard(rfm.RegressionTestPlugin):
 
     def record(self, record: JobRecord) -> None:
         """Write job.json whole or not at all."""
-        write_aside(self.out / "job.json", to_json(record))
+        Share(self.out.parents[1]).write(self.out / "job.json", to_json(record))
 
     @sanity_function
     def job_is_usable(self) -> object:

@@ -22,7 +22,7 @@ from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER, forget, node_name, notes_of
 from shakedown.run.ownership import LINK, MANIFEST, is_of_nodes, journals_of, writers
 from shakedown.run.redact import redact_bytes
-from shakedown.run.signing import SOCKET, ask
+from shakedown.run.service import SIGNER, sign
 
 
 def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[
     }
 
 
-def main(argv: list[str], path: str = SOCKET) -> int:
+def main(argv: list[str], path: str = SIGNER) -> int:
     """Sign this node's outputs; the exit status is 1 where that could not be done."""
     if len(argv) != 1:
         print("usage: python -m shakedown.evidence.attest FOLDER", file=sys.stderr)
@@ -76,7 +76,7 @@ def main(argv: list[str], path: str = SOCKET) -> int:
         print(f"{node}: its outputs are not signed: {error}", file=sys.stderr)
         return 1
     try:
-        signed = ask(order + hashlib.sha256(text.encode()).hexdigest(), path)
+        signed = sign(order + hashlib.sha256(text.encode()).hexdigest(), path)
     except (OSError, ValueError) as error:
         print(f"{node}: its outputs are not signed: {path}: {error}", file=sys.stderr)
         return 1

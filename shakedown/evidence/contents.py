@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -18,9 +19,9 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import LARGEST_OUTPUT, read_evidence, read_output
 from shakedown.run.chain import digest
-from shakedown.run.folder import write_aside
 from shakedown.run.ownership import BEFORE_IT_RUNS, CONTENTS, STDERR, is_of_nodes
 from shakedown.run.redact import MASK, redact, redact_bytes
+from shakedown.run.share import Share
 
 _LIST = TypeAdapter(dict[str, str | None], config=ConfigDict(strict=True))
 MISSING, OTHER = "is missing", "is not what was ordered"
@@ -67,15 +68,19 @@ def note_contents(folder: Path) -> str:
     Raises:
         OSError: a file cannot be read, or the list cannot be written.
     """
-    found: dict[str, str | None] = {}
-    for path in sorted(folder.iterdir()):
-        read = is_of_nodes(path.name) or path.name == STDERR  # nothing is read from what else is there
-        if not read or path.is_symlink() or not path.is_file():
+    share, found = Share(folder.parents[1]), dict[str, str | None]()
+    for name in share.names(folder):
+        if not is_of_nodes(name) and name != STDERR:  # nothing is read from what else is there
             continue
-        small = path.stat().st_size <= LARGEST_OUTPUT
-        found[path.name] = digest(path) if small else None
+        path = folder / name
+        try:
+            with share.open(path, os.O_RDONLY) as file:
+                small = os.fstat(file).st_size <= LARGEST_OUTPUT
+        except OSError:
+            continue  # a link, a folder, a pipe: no output
+        found[name] = digest(share.read(path)) if small else None
     content = (json.dumps(found, indent=0) + "\n").encode()
-    write_aside(folder / CONTENTS, content)
+    share.write(folder / CONTENTS, content)
     return _digest(content)
 
 

@@ -5,17 +5,15 @@ without every line after it being written anew as well. Where the submit host si
 asks, the last line's signature stands for all.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shakedown.records.reading import LARGEST_OUTPUT
 from shakedown.run.ownership import STDERR
 from shakedown.run.redact import redact, redact_bytes
+from shakedown.run.share import Share
 
 CHAIN, ACCOUNT, JOB = "chain.jsonl", "slurm.txt", "job.json"
 FIRST = "0" * 64
@@ -34,11 +32,10 @@ def add(
 
     Raises OSError: the files cannot be written.
     """
-    (raw / folder / ACCOUNT).write_text(redact(account), encoding="utf-8")
-    with (raw / CHAIN).open("a+b") as chain:
-        fcntl.flock(chain, fcntl.LOCK_EX)
-        chain.seek(0)
-        lines = chain.read().splitlines()
+    share, job = Share(raw.parent), raw / folder
+    share.write(job / ACCOUNT, redact(account).encode())
+
+    def line_after(lines: list[bytes]) -> bytes:
         line = json.dumps(
             {
                 "schema": 1,
@@ -46,9 +43,9 @@ def add(
                 "before": hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST,
                 "order": order,
                 "folder": folder,
-                "job": digest(raw / folder / JOB),
-                "account": digest(raw / folder / ACCOUNT),
-                "stderr": _stderr(raw / folder / STDERR),
+                "job": digest(share.read(job / JOB)),
+                "account": digest(share.read(job / ACCOUNT)),
+                "stderr": _stderr(share, job / STDERR),
                 "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             }
         )
@@ -58,19 +55,19 @@ def add(
                 signed = sign(order + hashlib.sha256(line.encode()).hexdigest())
             except (OSError, ValueError) as error:
                 signed = {"unsigned": " ".join(str(error).split())[:300]}
-        chain.write(json.dumps({"line": line, **signed}).encode() + b"\n")
-        chain.flush()
-        os.fsync(chain.fileno())
+        return json.dumps({"line": line, **signed}).encode()
+
+    share.append(raw / CHAIN, line_after)
 
 
-def _stderr(path: Path) -> str | None:
-    """Return the digest of what the job said; None if there is nothing, or more than anybody reads."""
+def _stderr(share: Share, path: Path) -> str | None:
+    """Return the digest of what the job said; None if there is nothing, or what nobody reads."""
     try:
-        return digest(path) if path.stat().st_size <= LARGEST_OUTPUT else None
-    except FileNotFoundError:
+        return digest(share.read(path))
+    except OSError:
         return None
 
 
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file as it is once secrets are gone from it."""
-    return hashlib.sha256(redact_bytes(path.read_bytes())).hexdigest()
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of what a file holds once secrets are gone from it."""
+    return hashlib.sha256(redact_bytes(content)).hexdigest()

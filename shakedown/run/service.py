@@ -10,10 +10,14 @@ import json
 import socket
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 LARGEST_ANSWER = 16 << 20  # bytes; a node with hundreds of PCI functions answers with 150 kB
 _BETWEEN_S = 0.5
+SIGNER = "/run/shakedown/sign.sock"
+_SIGN_TIMEOUT_S = 60.0
 
 
 def ask(path: str, timeout_s: float, request: bytes = b"") -> dict[str, Any]:
@@ -61,6 +65,29 @@ def _once(path: str, deadline: float, request: bytes) -> bytes:
             if time.monotonic() > deadline:
                 raise TimeoutError("the answer did not end in time")
     return bytes(answer)
+
+
+def sign(request: str, path: str = SIGNER, timeout_s: float = _SIGN_TIMEOUT_S) -> dict[str, str]:
+    """Return `link` and `signature` of this host's signing service for two digests in hexadecimal.
+
+    A node asks its own for its outputs, the submit host its own for the chain of jobs (`host-settings sign`).
+
+    Raises:
+        OSError: there is no service, or it was busy all the time.
+        ValueError: it refused, or answered nonsense.
+    """
+    document = ask(path, timeout_s, request.encode("ascii"))
+    if "error" in document:
+        raise ValueError(str(document["error"]))
+    link, signature = document.get("link"), document.get("signature")
+    if not isinstance(link, str) or not isinstance(signature, str):
+        raise ValueError("the answer is no signature")
+    return {"link": link, "signature": signature}
+
+
+def signer(path: str = SIGNER) -> Callable[[str], dict[str, str]] | None:
+    """Return what signs two digests on this host; None where it has no such service."""
+    return (lambda request: sign(request, path)) if Path(path).exists() else None
 
 
 def main(argv: list[str]) -> int:

@@ -21,9 +21,10 @@ from shakedown.records.errors import BadInput
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, RunProblem
-from shakedown.run import chain, signing
-from shakedown.run.folder import JOBS, ORDER, RAW, to_json, write_aside
+from shakedown.run import chain, service
+from shakedown.run.folder import JOBS, ORDER, RAW, to_json
 from shakedown.run.lock import RunLock
+from shakedown.run.share import Share
 from shakedown.slurm.client import Slurm, plain_environment, users_wishes
 from shakedown.slurm.under_way import cancel_own
 
@@ -34,12 +35,12 @@ _UNTOLD = "ReFrame did not see the end of this job: raw/reframe.{stage}.txt has 
 def run_reframe(run: Path, stage: Stage, argv: list[str], limit_s: int) -> str:
     """Run ReFrame and return why it did not come to its end by itself; empty if it did."""
     began = time.monotonic()
-    with (run / RAW / f"reframe.{stage.value}.txt").open("wb") as printed:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with Share(run).open(run / RAW / f"reframe.{stage.value}.txt", flags) as printed:
         # By timeout(1): it outlives us, and ends ReFrame with all that it started.
         call = ["timeout", f"--kill-after={_KILL_AFTER_S}", str(limit_s), *argv]
         if left_out := users_wishes(os.environ):
-            printed.write(f"shakedown: kept from this run: {', '.join(left_out)}\n".encode())
-            printed.flush()
+            os.write(printed, f"shakedown: kept from this run: {', '.join(left_out)}\n".encode())
         status = subprocess.run(
             call,
             cwd=run,
@@ -70,11 +71,12 @@ def unended(run: Path, jobs: Jobs, stage: Stage, why: str, cancelled: Mapping[st
         job = cancelled.get(spec.name)
         message = why or _UNTOLD.format(stage=stage.value)
         message = f"{message}; job {job} was cancelled" if job else message
-        folder.mkdir(parents=True, exist_ok=True)
-        write_aside(folder / "job.json", to_json(_record(jobs, spec, attempt, job, message)))
+        share = Share(run)
+        share.make_folder(folder)
+        share.write(folder / "job.json", to_json(_record(jobs, spec, attempt, job, message)))
         if job and (run / ORDER).is_file():
-            ordered = hashlib.sha256((run / ORDER).read_bytes()).hexdigest()
-            chain.add(run / RAW, folder.name, ordered, "", signing.signer())
+            ordered = hashlib.sha256(share.read(run / ORDER)).hexdigest()
+            chain.add(run / RAW, folder.name, ordered, "", service.signer())
         count += 1
     return count
 

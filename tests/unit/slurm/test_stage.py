@@ -184,7 +184,7 @@ def test_a_job_that_was_cancelled_is_signed_into_the_chain(tmp_path, monkeypatch
         asked.append(request)
         return {"link": "l", "signature": "s"}
 
-    monkeypatch.setattr("shakedown.run.signing.signer", lambda: sign)
+    monkeypatch.setattr("shakedown.run.service.signer", lambda: sign)
     assert unended(tmp_path, jobs, Stage.FABRIC, "ended", {"f0": "70"}) == 1
     (line,) = (tmp_path / "raw" / "chain.jsonl").read_text().splitlines()
     assert json.loads(line)["signature"] == "s" and len(asked) == 1

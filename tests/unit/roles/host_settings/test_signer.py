@@ -13,7 +13,7 @@ from host_settings import environment, signer
 from host_settings.system import System
 
 from shakedown.evidence.signatures import key_of
-from shakedown.run import service, signing
+from shakedown.run import service
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key
 
 pytestmark = NEEDS_SSH_KEYGEN
@@ -110,7 +110,7 @@ def test_a_busy_service_is_asked_again(node, tmp_path, monkeypatch):
                         connection.sendall(signer.serve(node, connection.fileno()).encode())
 
     threading.Thread(target=serve, daemon=True).start()
-    found = signing.ask(ORDER + OUTPUTS, path, 20)
+    found = service.sign(ORDER + OUTPUTS, path, 20)
     assert json.loads(found["link"])["digest"] == OUTPUTS
 
 

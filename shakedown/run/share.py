@@ -1,0 +1,130 @@
+"""A run's folder on a share that others write to: nothing below it is opened through a link.
+
+Who can write there as the jobs' user, as the root of any node can, may put a link, a pipe or a device where a
+file is due. The submit host's user has files that no node may read or write, so that host opens nothing there
+in another way. Every part of a path is opened by itself with O_NOFOLLOW (open(2)): Python has no call of
+openat2, whose RESOLVE_NO_SYMLINKS says the same.
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from shakedown.records.reading import LARGEST_OUTPUT
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Share:
+    """The folder of a run; paths are absolute, and lie below it.
+
+    Everything here raises OSError: a part of the path is a link or no folder, the file is not plain or too
+    large, or the system refuses. ValueError: a path that does not lie below the folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @contextmanager
+    def _folder(self, path: Path, *, make: bool = False) -> Iterator[int]:
+        at = os.open(self._root, _FOLDER)
+        try:
+            for part in path.relative_to(self._root).parts:
+                if part == "..":
+                    raise ValueError(f"{path} leaves the run")
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=at)
+                inner = os.open(part, _FOLDER, dir_fd=at)
+                os.close(at)
+                at = inner
+            yield at
+        finally:
+            os.close(at)
+
+    @contextmanager
+    def open(self, path: Path, flags: int, mode: int = 0o666) -> Iterator[int]:
+        """Open a plain file with open(2)'s flags; give its descriptor."""
+        with self._folder(path.parent) as folder:
+            file = os.open(path.name, flags | _PLAIN, mode, dir_fd=folder)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError(f"{path} is not a plain file")
+            yield file
+        finally:
+            os.close(file)
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder and those above it, where they are missing."""
+        with self._folder(path, make=True):
+            pass
+
+    def names(self, path: Path) -> list[str]:
+        """Return what a folder holds, sorted."""
+        with self._folder(path) as folder:
+            return sorted(os.listdir(folder))  # noqa: PTH208  (a descriptor has no path)
+
+    def read(self, path: Path, most: int = LARGEST_OUTPUT) -> bytes:
+        """Return what a file of at most so many bytes holds."""
+        with self.open(path, os.O_RDONLY) as file, os.fdopen(os.dup(file), "rb") as content:
+            if os.fstat(file).st_size > most:
+                raise OSError(f"{path} is larger than {most} bytes")
+            return content.read(most)
+
+    def write(self, path: Path, content: bytes, mode: int = 0o666) -> None:
+        """Write a file that is either the old or the new one; a link of its name is replaced."""
+        aside = f".{path.name[:200]}.{os.getpid()}.new"
+        with self._folder(path.parent) as folder:
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN
+                with os.fdopen(os.open(aside, flags, mode, dir_fd=folder), "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(aside, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                self._unlink(aside, folder)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, or the link that has its name, if it is there."""
+        with self._folder(path.parent) as folder:
+            self._unlink(path.name, folder)
+
+    def copy(self, source: Path, target: Path) -> None:
+        """Copy one file of the run to another place in it."""
+        self.write(target, self.read(source))
+
+    def append(self, path: Path, line_after: Callable[[list[bytes]], bytes]) -> None:
+        """Append a line, whole or not at all, alone; what a line before left half written is taken away.
+
+        Args:
+            path: the file, made if need be.
+            line_after: returns the line without its end for the lines that are there.
+        """
+        with self.open(path, os.O_RDWR | os.O_CREAT) as file, os.fdopen(os.dup(file), "r+b") as chain:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            content = chain.read()
+            whole = content.rfind(b"\n") + 1
+            try:
+                _write(chain, whole, line_after(content[:whole].splitlines()) + b"\n")
+            except OSError:
+                os.ftruncate(file, whole)
+                raise
+
+    @staticmethod
+    def _unlink(name: str, folder: int) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
+def _write(file: IO[bytes], at: int, line: bytes) -> None:
+    file.truncate(at)
+    file.seek(at)
+    file.write(line)
+    file.flush()
+    os.fsync(file.fileno())

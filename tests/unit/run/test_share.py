@@ -1,0 +1,169 @@
+"""The one door to a run's folder on a share that others write to."""
+
+import importlib
+import json
+import os
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from shakedown.run import chain
+from shakedown.run.share import Share
+
+CHECKOUT = Path(__file__).parents[3]
+# What the submit host's user runs on the share.
+ON_THE_SHARE = ("reframe_tests/guard.py", "shakedown/run/chain.py", "shakedown/slurm/stage.py")
+_OTHER_DOORS = re.compile(
+    r"\.open\(\"|write_aside|write_text|write_bytes|read_text|read_bytes|shutil|\.mkdir\(|\.unlink\(|os\.open"
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run on a share; beside it the files of the submit host's user."""
+    for folder in ("run/raw/job.a1", "home"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "home/key").write_text("PRIVATE")
+    return tmp_path / "run"
+
+
+def test_nobody_else_opens_there():
+    """Catches: a new line that opens a file of the share as if nobody else wrote there."""
+    for name in ON_THE_SHARE:
+        found = _OTHER_DOORS.findall((CHECKOUT / name).read_text())
+        assert not found, (name, found)
+
+
+@pytest.mark.parametrize("place", ["raw/job.a1/file", "raw/job.a1", "raw"])
+def test_no_part_of_a_path_is_a_link(run, place):
+    """Catches: a node's root that reads, writes or makes files of the submit host by a link on the share."""
+    share, file, home = Share(run), run / "raw/job.a1/file", run.parent / "home"
+    (run / "raw/job.a1").rmdir()
+    if place == "raw":
+        (run / "raw").rmdir()
+    elif place.endswith("file"):
+        (run / "raw/job.a1").mkdir()
+    target = {"raw/job.a1/file": home / "key", "raw/job.a1": home, "raw": home}[place]
+    (run / place).symlink_to(target)
+    (home / "job.a1").mkdir()
+    for folder in (home, home / "job.a1"):
+        (folder / "file").write_text("PRIVATE")
+    before = {path: path.read_text() for path in home.rglob("*") if path.is_file()}
+    for use in (
+        lambda: share.read(file),
+        lambda: share.append(file, lambda _: b"line"),
+        lambda: share.copy(file, run / "copied"),
+    ):
+        with pytest.raises(OSError):
+            use()
+    if place.endswith("file"):
+        share.write(file, b"ours")  # the link is replaced
+        assert not file.is_symlink() and file.read_bytes() == b"ours"
+    else:
+        for use in (
+            lambda: share.write(file, b"x"),
+            lambda: share.remove(file),
+            lambda: share.names(file.parent),
+        ):
+            with pytest.raises(OSError):
+                use()
+        with pytest.raises(OSError):
+            share.make_folder(run / "raw/job.a1/new")
+    assert {path: path.read_text() for path in home.rglob("*") if path.is_file()} == before
+    assert not (run / "copied").exists()
+
+
+def test_no_pipe_and_nothing_outside(run):
+    """Catches: ReFrame that waits for ever at a pipe, and a name that leaves the run."""
+    os.mkfifo(run / "raw/job.a1/pipe")
+    with pytest.raises(OSError, match="not a plain file"):
+        Share(run).read(run / "raw/job.a1/pipe")
+    for path in (run / "../home/key", run.parent / "home/key"):
+        with pytest.raises(ValueError, match=r"leaves the run|not in the subpath"):
+            Share(run).read(path)
+
+
+def test_a_line_is_appended_whole_or_not_at_all(run, monkeypatch):
+    """Catches: a full disk or a power cut that leaves half a line, to which the next one is glued."""
+    file = run / "raw/chain.jsonl"
+    file.write_bytes(b'{"n": 1}\n{"n": 2')  # a power cut
+    Share(run).append(file, lambda lines: b'{"n": %d}' % (len(lines) + 1))
+    assert file.read_bytes() == b'{"n": 1}\n{"n": 2}\n'
+    real = os.fsync
+
+    def full(_file) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        Share(run).append(file, lambda _: b"x" * 10_000)
+    monkeypatch.setattr(os, "fsync", real)
+    assert file.read_bytes() == b'{"n": 1}\n{"n": 2}\n'
+    for name in ("a.a1", "b.a1"):
+        Share(run).make_folder(run / "raw" / name)
+        (run / "raw" / name / "job.json").write_text("{}")
+        chain.add(run / "raw", name, "0" * 64, "JobId=1\n")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [json.loads(line["line"])["number"] for line in lines[2:]] == [3, 4]
+
+
+@pytest.fixture
+def guard(monkeypatch):
+    """The guard without ReFrame, of which it asks nothing here."""
+    same = lambda *_, **__: lambda method: method  # noqa: E731
+    said = {
+        "RegressionTestPlugin": object,
+        "run_after": same,
+        "run_before": same,
+        "sanity_function": lambda f: f,
+    }
+    errors = dict.fromkeys(("PerformanceError", "SanityError", "SkipTestError"), Exception)
+    for name in (
+        "",
+        ".core.runtime",
+        ".utility.sanity",
+        ".core.builtins",
+        ".core.exceptions",
+        ".core",
+        ".utility",
+    ):
+        module = types.ModuleType(f"reframe{name}")
+        vars(module).update(said | errors | {"runtime": None, "sanity": None})
+        monkeypatch.setitem(sys.modules, f"reframe{name}", module)
+    monkeypatch.delitem(sys.modules, "reframe_tests.guard", raising=False)
+    yield importlib.import_module("reframe_tests.guard")
+    sys.modules.pop("reframe_tests.guard")
+
+
+def test_the_guard_copies_no_file_of_the_submit_host(run, recorded_run, guard, monkeypatch):
+    """Catches: a job's words put into the user's authorized_keys, and a private key put onto the share."""
+    g = guard
+    made, home = recorded_run("lab_healthy"), run.parent / "home"
+    for name in ("plan.json", "jobs.json"):
+        (run / name).write_bytes((made / name).read_bytes())
+    monkeypatch.setenv("SHAKEDOWN_RUN", str(run))
+    spec = next(iter(g.jobs_of(run).values()))
+    out, stage = run / "raw" / f"{spec.name}.a1", run / "reframe/stage/x"
+    for folder in (out, stage):
+        folder.mkdir(parents=True)
+    (stage / "job.out").write_text("ssh-ed25519 AAAA attacker\n")
+    (out / "job.out").symlink_to(home / "authorized_keys")
+    (stage / "job.err").symlink_to(home / "key")
+    (out / "nodes.txt").write_text("\n".join(spec.nodes))
+    state = types.SimpleNamespace(
+        state="COMPLETED", job="7", exit_code="0:0", started="2026-11-20T13:29:44Z", duration_s=5.0
+    )
+    for name, answer in (("how_it_ended", (state, None)), ("flaw", None), ("patience_of", None)):
+        monkeypatch.setattr(g, name, lambda *_, answer=answer, **__: answer)
+    job = types.SimpleNamespace(jobid="7", stdout="job.out", stderr="job.err", script_filename="job.sh")
+    check = types.SimpleNamespace(spec=spec, out=out, job=job, stagedir=str(stage), attempt=1)
+    check.plan = lambda: g.plan_of(run)
+    check.about = lambda: g.Guard.about(check)
+    check.record = lambda record: g.Guard.record(check, record)
+    assert g.Guard._record_end(check) is None
+    assert not (home / "authorized_keys").exists() and not (out / "job.err").exists()
+    assert (out / "job.out").read_text().startswith("ssh-ed25519") and not (out / "job.out").is_symlink()
+    assert json.loads((out / "job.json").read_text())["state"] == "COMPLETED"
