@@ -39,18 +39,19 @@ def order(
 ) -> int:
     """Sign a plan, so that `shakedown verify --order` tells whether that very plan was measured, and where.
 
-    Prints what the plan eases, before its key signs that: gates that are no shipped profile's, tests that are
-    not to be run or not required, waivers. Writes the order and its signature (.sig). Keep your own copy: a
-    bundle is held against it. Measure with
+    Prints what the key signs: every gate with its share of the physical ceiling beside the strictest that
+    a shipped profile asks, what jobs expect, and what the plan eases: gates that are no shipped profile's,
+    tests that are not to be run or not required, waivers.
+
+    Writes the order and its signature (.sig). Keep your own copy: a bundle is held against it. Measure with
     ansible-playbook playbooks/acceptance.yml -e run_id=RUN -e order=FILE.
     """
     from shakedown.evidence import orders
-    from shakedown.evidence import orders as summary
     from shakedown.run.folder import ORDER
 
     folder = plan.parent if plan.is_file() else plan
     made = orders.make(folder, hosts, days=days, submit=submit)
-    for line in dict.fromkeys(summary.eased(folder)):
+    for line in (*orders.held(folder), *dict.fromkeys(orders.eased(folder))):
         typer.echo(printable(line)[:500])
     where = output or folder / ORDER
     orders.write(made, where, key)
@@ -99,7 +100,7 @@ def verify(
     """Check checksums and signature, recompute measurements, verdict and report, hold all against the order.
 
     The first file that differs is named; what is not as ordered is named file by file. Then: run, system,
-    date, the plan's digest, and every gate that is not a shipped profile's.
+    date, the plan's digest, what the plan holds the system to, and every gate that is no shipped profile's.
 
     Exit status 0: as sealed by a trusted signer, whatever the verdict. 1: something differs. 3: nothing
     differs, but the signer is unconfirmed because --signers was not given.
@@ -111,6 +112,7 @@ def verify(
     # A bundle that differs may hold anything.
     facts = {} if found.differs and not found.findings else orders.facts(folder)
     gates = orders.gates(folder) if facts else []
+    held = orders.held(folder) if facts else []
     if as_json:
         outcome = found.outcome.value if found.outcome else None
         fields = {"authentic": found.authentic, "differs": found.differs, "reason": found.reason}
@@ -121,15 +123,15 @@ def verify(
             "ordered": order is not None,
             "findings": findings,
         }
-        typer.echo(json.dumps({**fields, **rest, **facts, "gates": gates}, indent=1))
+        typer.echo(json.dumps({**fields, **rest, **facts, "gates": gates, "held": held}, indent=1))
     else:
-        _say(found, facts, gates)
+        _say(found, facts, gates, held)
     if found.authentic:
         return ExitStatus.PASS
     return ExitStatus.FAIL if found.differs else ExitStatus.INCOMPLETE
 
 
-def _say(found: Verification, facts: dict[str, str], gates: list[str]) -> None:
+def _say(found: Verification, facts: dict[str, str], gates: list[str], held: list[str]) -> None:
     state = "VERIFIED" if found.authentic else "DIFFERS" if found.differs else "UNCONFIRMED"
     typer.echo(f"{state}  {found.reason}")
     _list("not as ordered: ", [str(finding) for finding in found.findings])
@@ -137,6 +139,7 @@ def _say(found: Verification, facts: dict[str, str], gates: list[str]) -> None:
         said = f"run {facts['run']} of {facts['system']}, planned {facts['planned']}"
         typer.echo(f"{printable(said)}, plan SHA-256 {facts['plan']}")
     _list("gate of its own: ", [printable(gate) for gate in gates])
+    _list("held: ", [printable(line)[:500] for line in held])
 
 
 def _list(head: str, lines: list[str]) -> None:

@@ -352,6 +352,93 @@ def eased(folder: Path) -> Iterator[str]:
         yield f"waived until {waiver.expires}: {waiver.cells}, by {waiver.owner}: {waiver.reason}"
 
 
+def held(folder: Path) -> list[str]:
+    """Return what a plan holds a system to, a line each: gates, and what its jobs expect. Raises BadInput.
+
+    A gate stands with its share of the physical ceiling, and with the strictest share that a shipped profile
+    asks of the same test: the profile of an emulated lab lets a hundredth of a percent pass.
+    """
+    plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
+    strictest = _strictest()
+    groups: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for item in plan.items:
+        groups[item.stage.value, item.test, item.metric].add(item.reference)
+    found, zeros = [], 0
+    for (stage, test, metric), names in groups.items():
+        gates_of = [plan.references[name] for name in sorted(names)]
+        if not any(reference.gate for reference in gates_of):
+            zeros += 1
+            continue
+        loosest = min(gates_of, key=_strictness)
+        line = f"{stage} {test} {metric}: {_asked(loosest)}"
+        if len(gates_of) > 1:
+            line += f", the loosest of {len(gates_of)}"
+        best = strictest.get((test, metric, _share(loosest) is not None))
+        found.append(
+            line + (f"; the strictest that is shipped: {_asked(best[0])} ({best[1]})" if best else "")
+        )
+    found.append(f"{zeros} tests and metrics of which none may be counted (0)")
+    expected = {f"jobs of {job.kind} expect {_leaves(job.settings)}"[:400]: None for job in jobs.jobs}
+    return found + list(expected)
+
+
+def _asked(reference: Reference) -> str:
+    worst = "at least" if reference.better == "higher" else "at most"
+    share = _share(reference)
+    of = (
+        f", {100 * share:.3g} % of its ceiling {reference.ceiling:.5g}"
+        if share is not None
+        else ", no ceiling"
+    )
+    return f"{worst} {reference.gate:g} {reference.unit}{of}"
+
+
+def _share(reference: Reference) -> float | None:
+    """Return what share of its ceiling a gate asks; None: it has none."""
+    return reference.gate / reference.ceiling if reference.ceiling and reference.better == "higher" else None
+
+
+def _strictest() -> dict[tuple[str, str, bool], tuple[Reference, str]]:
+    """Return the strictest gate of the shipped profiles, by test, metric and whether it has a ceiling."""
+    found: dict[tuple[str, str, bool], tuple[Reference, str]] = {}
+    for name in profile_names():
+        for entry in load_profile(name).entries:
+            reference = entry.reference()
+            key = (entry.test, entry.metric, _share(reference) is not None)
+            if entry.gates and (key not in found or _strictness(reference) > _strictness(found[key][0])):
+                found[key] = (reference, name)
+    return found
+
+
+def _strictness(reference: Reference) -> float:
+    share = _share(reference)
+    return share if share is not None else reference.gate * (1 if reference.better == "higher" else -1)
+
+
+def _leaves(settings: object, name: str = "") -> str:
+    """Return the values in a job's settings, those of one name together and once: `iterations=5, 10`."""
+    values: dict[str, dict[str, None]] = defaultdict(dict)
+
+    def walk(value: object, name: str) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(inner, str(key))
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner, name)
+        elif value is not None and name not in _OF_PLACES:
+            values[name][str(value)] = None
+
+    walk(settings, name)
+    return "; ".join(f"{key}={', '.join(list(all_of)[:8])}" for key, all_of in sorted(values.items()))
+
+
+# Settings that say where, and not what is expected.
+_OF_PLACES = frozenset(
+    {"address", "rdma_device", "netdev", "ipv4", "rdma.device", "schema", "nodes", "pairs"}
+)
+
+
 def _shipped() -> dict[str, list[Reference]]:
     found: dict[str, list[Reference]] = defaultdict(list)
     for name in profile_names():

@@ -38,3 +38,20 @@ def test_what_a_plan_eases_is_told_before_it_is_signed(recorded_run, tmp_path, s
         assert told in out, out
         assert told not in before
     assert out.splitlines()[-1].startswith("ordered: ")
+
+
+def test_a_shipped_profile_that_lets_everything_pass_is_told(recorded_run, tmp_path, shakedown):
+    """Catches: a customer who signs an emulated lab's gates, or weaker jobs, and is told nothing."""
+    run = recorded_run("lab_healthy")
+    known = make_signers(tmp_path / "known", {name: make_key(tmp_path, name) for name in ("n1", "n2")})
+    words = ("order", run, "--key", tmp_path / "n1", "--hosts", known, "--output", tmp_path / "order.json")
+    told = (
+        "at least 0.005 Gb/s, 0.0051 % of its ceiling 98.014; the strictest that is shipped: at least 193.087"
+    )
+    assert f"fabric ib_write_bw bandwidth: {told}" in shakedown(*words)[1]
+    with edited(run / "jobs.json") as jobs:
+        for job in jobs["jobs"]:
+            for operation in job["settings"].get("operations", ()):
+                operation["iterations"] = 5
+    out = shakedown(*words)[1]
+    assert "pfc.priorities=3" in out and "iterations=5; mode=full" in out and "iterations=300" not in out
