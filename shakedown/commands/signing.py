@@ -105,14 +105,9 @@ def verify(
     Exit status 0: as sealed by a trusted signer, whatever the verdict. 1: something differs. 3: nothing
     differs, but the signer is unconfirmed because --signers was not given.
     """
-    from shakedown.evidence import orders
     from shakedown.report import seal as bundle
 
     found = bundle.verify(folder, signers, order)
-    # A bundle that differs may hold anything.
-    facts = {} if found.differs and not found.findings else orders.facts(folder)
-    gates = orders.gates(folder) if facts else []
-    held = orders.held(folder) if facts else []
     if as_json:
         outcome = found.outcome.value if found.outcome else None
         fields = {"authentic": found.authentic, "differs": found.differs, "reason": found.reason}
@@ -123,23 +118,28 @@ def verify(
             "ordered": order is not None,
             "findings": findings,
         }
-        typer.echo(json.dumps({**fields, **rest, **facts, "gates": gates, "held": held}, indent=1))
+        typer.echo(
+            json.dumps(
+                {**fields, **rest, **found.facts, "gates": list(found.gates), "held": list(found.held)},
+                indent=1,
+            )
+        )
     else:
-        _say(found, facts, gates, held)
+        _say(found)
     if found.authentic:
         return ExitStatus.PASS
     return ExitStatus.FAIL if found.differs else ExitStatus.INCOMPLETE
 
 
-def _say(found: Verification, facts: dict[str, str], gates: list[str], held: list[str]) -> None:
+def _say(found: Verification) -> None:
     state = "VERIFIED" if found.authentic else "DIFFERS" if found.differs else "UNCONFIRMED"
     typer.echo(f"{state}  {found.reason}")
     _list("not as ordered: ", [str(finding) for finding in found.findings])
-    if facts:
+    if facts := found.facts:
         said = f"run {facts['run']} of {facts['system']}, planned {facts['planned']}"
         typer.echo(f"{printable(said)}, plan SHA-256 {facts['plan']}")
-    _list("gate of its own: ", [printable(gate) for gate in gates])
-    _list("held: ", [printable(line)[:500] for line in held])
+    _list("gate of its own: ", [printable(gate) for gate in found.gates])
+    _list("held: ", [printable(line)[:500] for line in found.held])
 
 
 def _list(head: str, lines: list[str]) -> None:

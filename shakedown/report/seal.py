@@ -7,14 +7,16 @@
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from shakedown.collect.run import difference, has_jobs, uncollected
-from shakedown.evidence import signatures
+from shakedown.evidence import orders, signatures
 from shakedown.evidence.attribution import order_findings
 from shakedown.evidence.orders import read as read_order
-from shakedown.evidence.signatures import SealFinding
+from shakedown.evidence.signatures import Order, SealFinding
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
@@ -39,6 +41,10 @@ class Verification:
     signer: str | None
     outcome: Outcome | None
     findings: tuple[SealFinding, ...] = ()  # everything that is not what was ordered
+    # What the plan says of itself, its gates that no shipped profile has, and all that it holds a system to.
+    facts: Mapping[str, str] = field(default_factory=dict)
+    gates: Sequence[str] = ()
+    held: Sequence[str] = ()
 
     @property
     def authentic(self) -> bool:
@@ -88,7 +94,9 @@ def seal(folder: Path, key: Path) -> None:
         )
     for name in empty_folders(folder):
         (folder / name).rmdir()
-    sums = "".join(f"{_sha256(folder / name)}  {name}\n" for name in run_files(folder)).encode()
+    sums = "".join(
+        f"{hashlib.sha256(_content(folder / name)).hexdigest()}  {name}\n" for name in run_files(folder)
+    ).encode()
     signature = signatures.sign(sums, key)
     # The old signature goes first, so that no moment shows one that does not belong.
     (folder / SIGNATURE).unlink(missing_ok=True)
@@ -108,9 +116,55 @@ def verify(folder: Path, signers: Path | None, order: Path | None = None) -> Ver
         order: what was ordered, as its signer gave it.
     """
     ordered = read_order(order, signers) if order is not None else None
+    with tempfile.TemporaryDirectory(prefix="shakedown-verify-") as private:
+        # Who owns the bundle could show other bytes to who judges it than to who hashed it.
+        copy = Path(private) / folder.resolve().name
+        try:
+            digests = _copied(folder, copy)
+            found = _verified(copy, digests, signers, ordered)
+            # A bundle that differs may hold anything.
+            if found.differs and not found.findings:
+                return found
+            told = orders.facts(copy), orders.gates(copy), orders.held(copy)
+            return replace(found, facts=told[0], gates=told[1], held=told[2])
+        except BadInput as refused:
+            file = Path(refused.file) if refused.file else None
+            if file and file.is_relative_to(copy):
+                file = folder / file.relative_to(copy)
+            raise BadInput(refused.what, fix=refused.fix, file=file, line=refused.line) from None
+
+
+def _copied(folder: Path, copy: Path) -> dict[str, str]:
+    """Copy a bundle; return the SHA-256 of each file as copied. Raises BadInput, also for a full disk."""
+    read_bytes(folder / SUMS)  # else it is no bundle
+    digests: dict[str, str] = {}
+    names = [*run_files(folder), *(name for name in (SUMS, SIGNATURE) if os.path.lexists(folder / name))]
+    try:
+        for name in names:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            content = _content(folder / name)
+            digests[name] = hashlib.sha256(content).hexdigest()
+            (copy / name).write_bytes(content)
+        for name in empty_folders(folder):
+            (copy / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"cannot be copied to be judged: {error.strerror or error}",
+            fix="make room there, or set TMPDIR to a folder with room",
+            file=copy.parent,
+        ) from None
+    return digests
+
+
+def _verified(
+    folder: Path,
+    digests: dict[str, str],
+    signers: Path | None,
+    ordered: tuple[Order, bytes, str | None] | None,
+) -> Verification:
     sums = read_bytes(folder / SUMS)
     recorded = _parse_sums(sums, folder / SUMS)
-    if changed := _changed(folder, recorded):
+    if changed := _changed(folder, recorded, digests):
         return _differs(*changed)
     signer, flaw = signatures.signer(folder / SIGNATURE, sums, signers)
     if flaw:
@@ -149,15 +203,15 @@ def _not_derived(folder: Path, verdict: Verdict, recorded: dict[str, str]) -> tu
     return None
 
 
-def _changed(folder: Path, recorded: dict[str, str]) -> tuple[str, str] | None:
+def _changed(folder: Path, recorded: dict[str, str], digests: dict[str, str]) -> tuple[str, str] | None:
     """Return the first file, by name, that is not as sealed, and why."""
-    present = set(run_files(folder))
+    present = digests.keys() - {SUMS, SIGNATURE}
     for name in sorted(present | recorded.keys()):
         if name not in recorded:
             return name, f"{name} is not in {SUMS}: it was added after sealing"
         if name not in present:
             return name, f"{name} is in {SUMS}, but missing"
-        if _sha256(folder / name) != recorded[name]:
+        if digests[name] != recorded[name]:
             return name, f"{name} was changed after sealing: its SHA-256 differs"
     for name in empty_folders(folder):
         return name, f"{name} is an empty folder: it was added after sealing"
@@ -168,14 +222,14 @@ def _differs(name: str, reason: str, findings: tuple[SealFinding, ...] = ()) -> 
     return Verification(printable(name)[:500], printable(reason)[:1000], None, None, findings)
 
 
-def _sha256(path: Path) -> str:
+def _content(path: Path) -> bytes:
     with open_plain(path) as file:
         # No record or output of a run is larger, and hashing 8 GiB takes half a minute.
         if os.fstat(file.fileno()).st_size > LARGEST_DOCUMENT:
             raise BadInput(
                 f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no file of a run: remove it", file=path
             )
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return file.read()
 
 
 def _parse_sums(content: bytes, path: Path) -> dict[str, str]:

@@ -109,7 +109,7 @@ class World:
         with monkeypatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
-            patch.setattr(attest, "ask", service)
+            patch.setattr(attest, "sign", service)
             patch.setattr(signer.time, "time", lambda: at)
             assert attest.main([str(job)]) == status
 

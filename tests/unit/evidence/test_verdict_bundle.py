@@ -308,3 +308,28 @@ def test_verify_says_what_it_is_of(sealed, keys, shakedown):
     resign(sealed, keys[0])
     out = shakedown("verify", sealed, "--signers", keys[2])[1]
     assert "gate of its own: lab-mpi-pingpong: gate " in out
+
+
+def test_what_is_judged_is_what_was_hashed(sealed, keys, monkeypatch):
+    """Catches: a bundle's owner who shows honest bytes to who hashes them, and better ones to who judges."""
+    first = next(path for path in sorted((sealed / "raw").rglob("*.txt")) if path.stat().st_size)
+    honest, judge = bundle.verify(sealed, keys[2]), bundle.judge_folder
+
+    def swapped(folder: Path):
+        for name in ("results.jsonl", "plan.json", str(first.relative_to(sealed))):
+            (sealed / name).write_text("others, for who reads it again")
+        return judge(folder)
+
+    monkeypatch.setattr(bundle, "judge_folder", swapped)
+    assert honest.authentic and bundle.verify(sealed, keys[2]) == honest
+    assert not bundle.verify(sealed, keys[2]).authentic
+
+
+def test_a_refusal_names_the_bundle_s_own_file(sealed, keys):
+    """Catches: a damaged bundle of which the reader is told the name of a copy that is gone."""
+    (sealed / "plan.json").write_text("{")
+    (sealed / "SHA256SUMS").unlink()
+    resign(sealed, keys[0])
+    with pytest.raises(BadInput) as refused:
+        bundle.verify(sealed, keys[2])
+    assert refused.value.file == sealed / "plan.json"

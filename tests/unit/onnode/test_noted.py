@@ -22,7 +22,7 @@ def job(tmp_path, monkeypatch) -> Path:
     (folder / "nodes.txt").write_text("n1\nn2\n")
     (tmp_path / "disk").mkdir()
     monkeypatch.setattr(noted, "PLACE", tmp_path / "disk")
-    monkeypatch.setattr(attest, "ask", lambda *_: {"link": "{}", "signature": ""})
+    monkeypatch.setattr(attest, "sign", lambda *_: {"link": "{}", "signature": ""})
     for name, value in {noted.ORDER: "a" * 64, "SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "7"}.items():
         monkeypatch.setenv(name, value)
     return folder
