@@ -271,6 +271,7 @@ class Charts:
             self.when[begun, :last],
             self.odd[begun],
             self.looked[begun],
+            self._least()[begun],
             pooled=self.pooled,
         )
         self.noise = self._for_all(noise, begun)
@@ -283,12 +284,17 @@ class Charts:
             every[begun] = of
             return every
 
-        # 1e-4: no RDMA or GPU benchmark repeats better than that from night to night.
-        floor = np.maximum(self.resolution, 1e-4 * np.abs(np.nan_to_num(self.home)))
-        spread = np.maximum(placed(noise.spread), np.maximum(floor, 1e-300))
+        spread = np.maximum(placed(noise.spread), np.maximum(self._least(), 1e-300))
         return replace(
             noise, spread=spread, ar=placed(noise.ar), tail=placed(noise.tail), odd=placed(noise.odd)
         )
+
+    def _least(self) -> ChartFloats:
+        """Return the least spread of each series: a step of its print, and 1e-4 of its level.
+
+        No RDMA or GPU benchmark repeats better than that from night to night.
+        """
+        return np.asarray(np.maximum(self.resolution, 1e-4 * np.abs(np.nan_to_num(self.home))))
 
     def _level(self) -> tuple[ChartFloats, ChartFloats]:
         """Return the level of late and the nights that it is known from."""

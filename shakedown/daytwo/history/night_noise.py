@@ -16,6 +16,7 @@ PRIOR_FREEDOM, PRIOR_NIGHTS = 8.0, 500.0
 # 99.5 % half of what lies beyond were odd nights, and no loss would stand out of the tails made of them.
 _TAIL = 0.98
 _NEAR = 0.8  # of one side, what is near the level tells little of its tail, and may be printed in few steps
+_LEAST_SIZE = 0.5  # of the near scores, against normal ones
 _MOST_SORTED = 60_000  # so many of all scores are sorted to learn the tails
 
 
@@ -87,6 +88,7 @@ def through_quantiles(scores: Floats, near: float = 0.5) -> tuple[float, float]:
     if len(found) > _MOST_SORTED:
         found = found[:: len(found) // _MOST_SORTED + 1]
     weight = len(found) / (len(found) + PRIOR_NIGHTS)
+    # Values that stand still, as they are printed, have no scores: their steps are not the noise's size.
     normal = float(ndtri((1 + near) / 2))
     inverse, size = 1 / PRIOR_FREEDOM, normal
     if len(found) >= 100:
@@ -94,7 +96,7 @@ def through_quantiles(scores: Floats, near: float = 0.5) -> tuple[float, float]:
         ratios, inverses = _table(near)
         inverse = float(np.interp(far / max(size, 1e-12), ratios, inverses))
     inverse = weight * inverse + (1 - weight) / PRIOR_FREEDOM
-    size = weight * size + (1 - weight) * normal
+    size = max(weight * size + (1 - weight) * normal, _LEAST_SIZE * normal)
     return 1 / inverse, size / float(stdtrit(1 / inverse, (1 + near) / 2))
 
 
@@ -138,6 +140,13 @@ class NightNoise:
     new: Tails  # of what the night before did not lead to expect, of all series
     closer: float  # by so much more than `ar` nights are correlated that have no gap between them
 
+    def __post_init__(self) -> None:
+        """Raise ArithmeticError for what is no number: compared with one, every loss would look healthy."""
+        tails = [one for side in (self.new.worse, self.new.better) for one in (side.freedom, side.scale)]
+        for known in (self.spread, self.ar, self.tail, self.odd, (self.scale, self.closer, *tails)):
+            if not np.isfinite(known).all():
+                raise ArithmeticError(f"the noise of nights cannot be told from these values: {known}")
+
     def of(self, series: NDArray[np.intp]) -> NightNoise:
         """Return the noise of some series as columns, to stand against their nights."""
         rows = (series, np.newaxis)
@@ -155,12 +164,14 @@ def learn(
     when: NDArray[np.intp],  # which night each of them was
     odd: NoiseFloats,  # odd nights for the worse that each series had
     nights: NoiseFloats,  # nights that were looked at for them
+    # The least spread of each: values that are printed in steps may stand still and are not without noise.
+    least: NoiseFloats,
     *,
     pooled: bool,  # whether the series are of one metric, and share what they know
 ) -> NightNoise:
     """Return the noise of series."""
     ar = _autocorrelation(residuals, pooled=pooled)
-    spread, known = _spread(residuals, ar, pooled=pooled)
+    spread, known = _spread(residuals, ar, least, pooled=pooled)
     shown = scores if pooled else scores[:0]
     freedom, scale = through_quantiles(shown)
     tail = np.full(len(spread), freedom)
@@ -254,7 +265,9 @@ def _autocorrelation(r: NoiseFloats, *, pooled: bool) -> NoiseFloats:
     return np.asarray(np.clip(both_know, 0.0, MOST_AR), dtype=np.float64)
 
 
-def _spread(r: NoiseFloats, ar: NoiseFloats, *, pooled: bool) -> tuple[NoiseFloats, NoiseFloats]:
+def _spread(
+    r: NoiseFloats, ar: NoiseFloats, least: NoiseFloats, *, pooled: bool
+) -> tuple[NoiseFloats, NoiseFloats]:
     there = np.isfinite(r)
     n = np.maximum(there.sum(axis=1), 2)
     # Nights that hang together are fewer: for the mean by the first factor, for the variance by the second.
@@ -262,12 +275,13 @@ def _spread(r: NoiseFloats, ar: NoiseFloats, *, pooled: bool) -> tuple[NoiseFloa
     freedom = np.maximum(n * (1 - ar**2) / (1 + ar**2) - 1, 1.0)
     squares = np.where(there, r**2, 0.0)
     variance = squares.sum(axis=1) / n / np.maximum(1 - 1 / mean_nights, 0.3)
-    variance = np.maximum(variance, 1e-300)
+    variance = np.maximum(variance, np.maximum(least**2, 1e-300))
     if not pooled or len(variance) < 3:
         return np.sqrt(variance), freedom
     # The variance of a log variance is about 2 / freedom (trigamma of half of it) where nights are normal.
     # Nights with heavy tails tell less of it: t4 ones, drawn in, as much as seven of ten.
-    peaked = (squares**2).sum(axis=1) / n / np.maximum(squares.sum(axis=1) / n, 1e-300) ** 2
+    mean = squares.sum(axis=1) / n
+    peaked = (squares**2).sum(axis=1) / n / np.where(mean > 0, mean, 1.0) ** 2  # 1e-300 squared is 0
     freedom = freedom * 2 / np.clip(float(np.mean(peaked)) - 1, 1.0, 8.0)
     logs = np.log(variance) + 1 / freedom
     own = 2 / freedom

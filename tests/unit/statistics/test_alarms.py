@@ -17,6 +17,7 @@ from shakedown.daytwo.history.alarms_and_steps import (
 )
 from shakedown.daytwo.history.baselines import split_common, weekdays, without_own_weeks
 from shakedown.daytwo.history.night_charts import Charts
+from shakedown.daytwo.history.night_noise import NightNoise, Tails, TailSide
 from tests.kit.cases import cases
 
 pytestmark = pytest.mark.slow  # thousands of series
@@ -48,6 +49,45 @@ def test_a_step_of_two_percent_is_alarmed_within_two_nights():
     first = {a.series: a.night for a in find_alarms(values, higher=True) if a.night >= LEARNING_NIGHTS}
     in_time = sum(night <= LEARNING_NIGHTS + 1 for night in first.values())
     assert in_time >= 0.99 * 2000
+
+
+def quiet(kind: str, series: int, count: int) -> tuple[np.ndarray, float]:
+    """Healthy values of a metric that is printed in steps, and the step."""
+    draw = np.random.default_rng(7)
+    level = 391.5 + 0.07 * np.arange(series)[:, None] * np.ones((1, count))
+    step = 0.01
+    if kind == "one number for all":
+        level[:] = 391.5
+    elif kind == "whole numbers":
+        level, step = level + 0.4 * draw.standard_normal(level.shape), 1.0
+    elif kind == "one night in ten":
+        level += step * (draw.random(level.shape) < 0.1)
+    elif kind == "last digit":
+        level += step * draw.integers(-1, 2, level.shape)
+    return np.round(level / step) * step, step
+
+
+@pytest.mark.parametrize("series", [1, 2, 8, 64])
+@pytest.mark.parametrize(
+    "kind", ["each its own", "one number for all", "whole numbers", "one night in ten", "last digit"]
+)
+def test_a_metric_that_stands_still_is_no_metric_without_noise(kind, series):
+    """Catches: half of a rate lost without an alarm, as 0 divided by 0; a digit taken for a loss."""
+    values, step = quiet(kind, series, 400)
+    assert not find_alarms(values, higher=True, resolution=step)
+    for share in (0.5, 0.05):
+        sick = values[:, :60].copy()
+        sick[0, 45:] = np.round(sick[0, 45:] * (1 - share) / step) * step
+        first = {a.series: a.night for a in reversed(find_alarms(sick, higher=True, resolution=step))}
+        assert first.get(0, 99) <= 46 + (share < 0.5) and set(first) == {0}, (share, first)
+
+
+def test_no_number_silences_nothing():
+    """Catches: statistics that are no numbers, against which every loss compares as healthy."""
+    one = np.ones(2)
+    side = TailSide(4.0, np.nan, 0.5)
+    with pytest.raises(ArithmeticError, match="cannot be told"):
+        NightNoise(one, one, one, 1.0, one, Tails(side, side), 0.0)
 
 
 def test_false_alarms_are_as_rare_as_stated():
