@@ -7,12 +7,14 @@ is noted. Standard library only: jobs use this.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
 import stat
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,26 +71,28 @@ def notes_of(folder: Path) -> Notes:
         ValueError: they are damaged.
     """
     notes = Notes()
-    try:
-        handle = os.open(_path(folder), os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return notes
-    with os.fdopen(handle, encoding="utf-8") as file:
-        for line in file:
-            try:
-                entry = json.loads(line)
-            except ValueError:  # the disk was full
-                raise ValueError(f"a note of what was written is damaged in {file.name}") from None
-            if "file" in entry:
-                notes.files[entry["file"]] = entry["sha256"]
-            else:
-                notes.lines.setdefault(entry["journal"], []).append(entry["sha256"])
+    for mine in _own_folders():
+        try:
+            handle = os.open(mine / _name(folder), os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        with os.fdopen(handle, encoding="utf-8") as file:
+            for line in file:
+                try:
+                    entry = json.loads(line)
+                except ValueError:  # the disk was full
+                    raise ValueError(f"a note of what was written is damaged in {file.name}") from None
+                if "file" in entry:
+                    notes.files[entry["file"]] = entry["sha256"]
+                else:
+                    notes.lines.setdefault(entry["journal"], []).append(entry["sha256"])
     return notes
 
 
 def forget(folder: Path) -> None:
     """Remove the notes of a job that this node has signed."""
-    _path(folder).unlink(missing_ok=True)
+    for mine in _own_folders():
+        (mine / _name(folder)).unlink(missing_ok=True)
 
 
 def _append(folder: Path, *entries: dict[str, str]) -> None:
@@ -102,15 +106,29 @@ def _append(folder: Path, *entries: dict[str, str]) -> None:
         print(f"{node_name()}: what it wrote could not be noted in {PLACE}: {error}", file=sys.stderr)
 
 
+def _own_folders() -> list[Path]:
+    """Return the folders of notes that are this user's alone, sorted; others may make some of such a name."""
+    found = []
+    for entry in sorted(PLACE.glob(f"shakedown-notes-{os.getuid()}*")):
+        with contextlib.suppress(OSError):
+            seen = entry.lstat()
+            if stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid() and not seen.st_mode & 0o077:
+                found.append(entry)
+    return found
+
+
 def _path(folder: Path) -> Path:
-    """Return where the notes of a job lie. Raises OSError: the folder above is not the user's alone."""
+    """Return where the notes of a job lie; where others took the folder's name, in one of another name."""
     mine = PLACE / f"shakedown-notes-{os.getuid()}"
-    mine.mkdir(mode=0o700, exist_ok=True)
-    found = mine.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{mine} is not a folder of user {os.getuid()} alone: remove it")
+    with contextlib.suppress(FileExistsError):
+        mine.mkdir(mode=0o700)
+    own = _own_folders() or [Path(tempfile.mkdtemp(prefix=f"{mine.name}-", dir=PLACE))]
+    return own[0] / _name(folder)
+
+
+def _name(folder: Path) -> str:
     # In a lab of namespaces several nodes have one disk.
-    return mine / f"{os.environ.get('SLURM_JOB_ID', '')}.{node_name()}.{folder.name}.jsonl"
+    return f"{os.environ.get('SLURM_JOB_ID', '')}.{node_name()}.{folder.name}.jsonl"
 
 
 def node_name() -> str:

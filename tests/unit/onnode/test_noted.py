@@ -120,15 +120,19 @@ def test_without_an_order_nothing_is_noted(job, monkeypatch):
 
 
 def test_a_folder_of_somebody_else_holds_no_notes(job, capsys):
-    """Catches: notes in a folder that another user of the node made, and can write to."""
-    mine = noted.PLACE / f"shakedown-notes-{os.getuid()}"
-    mine.mkdir()
-    mine.chmod(0o777)
+    """Catches: notes in a folder that another user made, and a node that such a folder keeps from signing."""
+    theirs = noted.PLACE / f"shakedown-notes-{os.getuid()}"
+    theirs.mkdir()
+    theirs.chmod(0o777)
+    (noted.PLACE / f"{theirs.name}-link").symlink_to(theirs)
     write(job, "one.n1.txt", "1\n")
-    assert "n1: what it wrote could not be noted" in capsys.readouterr().err
+    write(job, "two.n1.txt", "2\n")
+    assert not capsys.readouterr().err and not any(theirs.iterdir())
+    (mine,) = noted._own_folders()
+    assert mine.stat().st_mode & 0o777 == 0o700 and len(list(mine.iterdir())) == 1
+    (job / "one.n1.txt").write_text("changed\n")
+    assert signed(job)["changed"] == ["one.n1.txt"]
     assert not any(mine.iterdir())
-    assert attest.main([str(job)]) == 1
-    assert not (job / "signed.n1.json").exists()
 
 
 def test_a_note_that_a_full_disk_cut_is_told(job, capsys):
