@@ -35,7 +35,16 @@ from shakedown.records.results import JobRecord
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.chain import ACCOUNT, CHAIN, FIRST, JOB
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
-from shakedown.run.ownership import BEFORE_IT_RUNS, LINK, MANIFEST, STDERR, is_of_nodes, journals_of, writers
+from shakedown.run.ownership import (
+    BEFORE_IT_RUNS,
+    CONTENTS,
+    LINK,
+    MANIFEST,
+    STDERR,
+    is_of_nodes,
+    journals_of,
+    writers,
+)
 from shakedown.slurm.client import parse_show_job
 
 PLACE = f"{RAW}/{CHAIN}"
@@ -134,6 +143,9 @@ def _of_jobs(
             else:
                 yield SealFinding(f"{RAW}/{name}/{file}", "was changed after the job had ended")
     for name, record in records.items():
+        # The chain holds job.json, and job.json the list of what else there was.
+        if record.files is not None and sums.get(f"{RAW}/{name}/{CONTENTS}") != record.files:
+            yield SealFinding(f"{RAW}/{name}/{CONTENTS}", "is not the list of when the job had ended")
         if record.job is not None and name not in latest:
             yield SealFinding(f"{RAW}/{name}", "is no job of the chain: nothing says that it was run here")
 

@@ -71,6 +71,10 @@ def chain_signed_by_another_host(w: World) -> None:
         w.chain(name, end + 1)
 
 
+def list_of_files_edited(w: World) -> None:
+    edit(w.run, f"{WRITE}/files.json", lambda files: files.pop("spec.json", None))
+
+
 def settings_of_a_job_removed(w: World) -> None:
     (w.run / WRITE / "spec.json").unlink()
 
@@ -210,6 +214,7 @@ def output_changed_before_its_node_signs(w: World) -> None:
 
 
 FORGERIES: dict[Callable[[World], None], str] = {
+    list_of_files_edited: "files.json: is not the list of when the job had ended",
     run_twice_as_another_user: "another user had outputs of this order signed",
     record_of_a_job_removed: "job.json: chain broken: the job was run and this is not in the bundle",
     job_said_never_submitted: "job.json: was changed after the job had ended",
