@@ -113,7 +113,7 @@ class _Log:
                     self.versions[version[1]] = None
                 continue
             if match["level"] == "WARN":
-                self.warnings[message] = None
+                self.warnings[f"{match['host']}: {message}"] = None
             elif match["level"] == "INFO":
                 self._info(line, match["host"], match["pid"], message)
         unfinished = [key for key in self.ranks if key not in self.ended]

@@ -97,7 +97,7 @@ class NcclLog(Record):
     channels: tuple[NcclChannel, ...]
     finished: bool
     aborted: Count  # communicators that ended with ncclCommAbort: an error, or a framework's way to stop
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...]  # each behind the name of its host
 
 
 # Rank 0 prints every ring ("Channel 00/24 : 0 1 2 3"), every rank its place in the trees ("Trees [0]

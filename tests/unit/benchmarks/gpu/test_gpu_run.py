@@ -385,6 +385,24 @@ def test_another_process_at_the_end_leaves_good_figures_undecided(run):
     assert {cell.split("/")[2] for cell in new} <= figures and "/power/" in str(new)
 
 
+@pytest.mark.parametrize(
+    ("said", "decides"),
+    [
+        ("NET/IB : mlx5_0:1 Got async event : port error", False),
+        ('Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!', True),
+    ],
+)
+def test_what_nccl_warns_of_leaves_no_way_good(run, said, decides):
+    """Catches: a NIC that NCCL lost in mid-run and went on without, passed by its log's first lines."""
+    log = run / "raw" / f"{NCCL}.a1" / "nccl_all_reduce.log"
+    log.write_text(f"gpu1:7:8 [0] transport/net_ib.cc:99 NCCL WARN {said}\n" + log.read_text())
+    found = cells(run)
+    told = [found[cell] for check in ("ranks", "intra_node") if (cell := TRANSPORT.format(check)) in found]
+    assert bool(told) is not decides
+    for outcome, reason in told:
+        assert outcome is Outcome.INCONCLUSIVE and f"NCCL warned of something on gpu1: {said}" in reason
+
+
 def test_a_missing_gpu_gets_no_values(run):
     """Catches: a GPU that is not there and passes all its checks."""
     look(run, gpus(r"\n3, .*", ""))

@@ -128,8 +128,8 @@ def test_warnings_are_kept_with_their_text():
     )
     result = parse_nccl_log(log(warning, "", stamped))
     assert result.warnings == (
-        "Call to ibv_modify_qp failed with error No data",
-        "NET/IB : Got completion 12",
+        "n1: Call to ibv_modify_qp failed with error No data",
+        "n2: NET/IB : Got completion 12",
     )
 
 
