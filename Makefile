@@ -28,10 +28,10 @@ test: setup  ## everything that CI runs: lint, test-code, test-bare, test-faults
 test-code: setup  ## all tests that need no lab: unit, decisions, recorded runs, browser, wheel
 	@$(PYTHON) -m pytest $(PARALLEL) tests/unit tests/decision tests/runs tests/browser tests/packaging
 
-# Beside test-bare, which runs the fast tests of what is committed on Debian's own Python.
-test-slow: setup  ## of test-code, what test-unit does not run
-	@$(PYTHON) -m pytest $(PARALLEL) -m slow tests/unit tests/decision tests/runs
-	@$(PYTHON) -m pytest $(PARALLEL) tests/browser tests/packaging
+# Beside test-bare, which runs the fast tests and the wheel's of what is committed on Debian's own Python.
+test-slow: setup  ## of test-code, what test-bare does not run
+	@$(PYTHON) -m pytest $(PARALLEL) --durations=20 -m slow tests/unit tests/decision tests/runs
+	@$(PYTHON) -m pytest $(PARALLEL) tests/browser
 
 test-faults: setup  ## planted faults in the virtual cluster of two nodes, each named
 	@$(PYTHON) -m pytest -v --durations=30 $(LAB_TESTS)
