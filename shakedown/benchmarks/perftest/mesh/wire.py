@@ -9,7 +9,8 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, get_origin, get_type_hints
 
 from shakedown.records.errors import BadInput
 from shakedown.records.untrusted import loads
@@ -17,70 +18,134 @@ from shakedown.records.untrusted import loads
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 
 
-class FieldReader:
-    """Typed access to outside data; whatever does not fit is refused with the field's name."""
+class Place(NamedTuple):
+    """Where in outside data a value stands, for refusals."""
 
-    def __init__(self, file: str | None) -> None:
-        self.file = file
+    field: str  # `nodes.n1.rails`; empty: the whole
+    file: str | None
 
-    def refuse(self, where: str, value: object, fix: str) -> NoReturn:
-        """Raise the refusal of one value."""
-        raise BadInput(f"{where}: {str(value)[:80]!r} cannot be used", fix=fix, file=self.file)
+    def at(self, key: str) -> Place:
+        """Return the place of a field within this one."""
+        return self._replace(field=f"{self.field}.{key}" if self.field else key)
 
-    def table(
-        self, value: object, where: str, required: tuple[str, ...], optional: dict[str, object]
-    ) -> dict[str, object]:
-        """Return an object with exactly these fields."""
-        if not isinstance(value, dict):
-            raise BadInput(f"{where} is not an object", fix="write a JSON object", file=self.file)
-        unknown = sorted(str(k) for k in value if k not in required and k not in optional)
-        missing = [k for k in required if k not in value]
-        if unknown or missing:
-            wrong = f"unknown {unknown[0]!r}" if unknown else f"{missing[0]!r} is missing"
-            known = ", ".join((*required, *optional))
-            raise BadInput(f"{where}: {wrong}", fix=f"fields are {known}", file=self.file)
-        return {**optional, **value}
+    def item(self, number: int) -> Place:
+        """Return the place of an item of this list."""
+        return self._replace(field=f"{self.field}[{number}]")
 
-    def mapping(self, value: object, where: str) -> dict[str, object]:
-        """Return an object whose keys are names."""
+    def refuse(self, value: object, fix: str) -> NoReturn:
+        """Raise the refusal of the value here."""
+        raise BadInput(f"{self.field}: {str(value)[:80]!r} cannot be used", fix=fix, file=self.file)
+
+
+# Each returns what stands at a place as it is used, or refuses it with the field's name.
+Reader = Callable[[Place, Any], Any]
+T = TypeVar("T")
+
+
+def load(kind: type[T], value: object, place: Place) -> T:
+    """Return an object as a dataclass whose fields are annotated with their readers; others are refused."""
+    if not isinstance(value, dict):
+        what = f"{place.field or 'the specification'} is not an object"
+        raise BadInput(what, fix="write a JSON object", file=place.file)
+    hints = get_type_hints(kind, include_extras=True)
+    readers = {key: hint.__metadata__[0] for key, hint in hints.items() if get_origin(hint) is Annotated}
+    unknown = sorted(str(key) for key in value if key not in readers)
+    missing = [
+        one.name
+        for one in fields(kind)  # type: ignore[arg-type]
+        if one.name in readers and one.name not in value and one.default is one.default_factory is MISSING
+    ]
+    if unknown or missing:
+        wrong = f"unknown {unknown[0]!r}" if unknown else f"{missing[0]!r} is missing"
+        raise BadInput(
+            f"{place.field or 'the specification'}: {wrong}",
+            fix=f"fields are {', '.join(readers)}",
+            file=place.file,
+        )
+    found = {key: read(place.at(key), value[key]) for key, read in readers.items() if key in value}
+    return kind(**{key: one for key, one in found.items() if one is not None})
+
+
+def of(kind: type) -> Reader:
+    """Return the reader of an object that a dataclass describes."""
+    return lambda place, value: load(kind, value, place)
+
+
+def or_null(read: Reader) -> Reader:
+    """Return a reader to which null is as good as a field that is left out."""
+    return lambda place, value: None if value is None else read(place, value)
+
+
+def entries(read: Reader) -> Reader:
+    """Return the reader of an object whose keys are names."""
+
+    def read_each(place: Place, value: object) -> dict[str, Any]:
         if not isinstance(value, dict) or not value:
-            raise BadInput(f"{where}: no entries", fix="write a JSON object", file=self.file)
-        for key in value:
-            if not _NAME.match(str(key)):
-                self.refuse(where, key, "names have letters, digits, '.', '_' and '-', at most 63")
+            raise BadInput(f"{place.field}: no entries", fix="write a JSON object", file=place.file)
+        return {plain_name(place, key): read(place.at(key), one) for key, one in value.items()}
+
+    return read_each
+
+
+def items(place: Place, value: object) -> tuple[Any, ...]:
+    """Return a list that is not empty."""
+    if not isinstance(value, list) or not value:
+        raise BadInput(f"{place.field}: not a list with entries", fix="write a JSON list", file=place.file)
+    return tuple(value)
+
+
+def each(read: Reader) -> Reader:
+    """Return the reader of a list that is not empty."""
+    return lambda place, value: tuple(read(place.item(i), one) for i, one in enumerate(items(place, value)))
+
+
+def each_once(fits: Callable[[Any], bool], fix: str) -> Reader:
+    """Return the reader of a list that is not empty, of what fits and of nothing twice."""
+
+    def read(place: Place, value: object) -> tuple[Any, ...]:
+        found = items(place, value)
+        for one in found:
+            if not fits(one) or found.count(one) > 1:
+                place.refuse(one, fix)
+        return found
+
+    return read
+
+
+def must(fits: Callable[[Any], bool], fix: str) -> Reader:
+    """Return the reader of a value that fits."""
+
+    def read(place: Place, value: object) -> object:
+        if not fits(value):
+            place.refuse(value, fix)
         return value
 
-    def items(self, value: object, where: str) -> list[object]:
-        """Return a list that is not empty."""
-        if not isinstance(value, list) or not value:
-            raise BadInput(f"{where}: not a list with entries", fix="write a JSON list", file=self.file)
-        return value
+    return read
 
-    def name(self, value: object, where: str) -> str:
-        """Return a name."""
-        if not isinstance(value, str) or not _NAME.match(value):
-            self.refuse(where, value, "names have letters, digits, '.', '_' and '-', at most 63")
-        return value
 
-    def choices(self, value: object, where: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return some of `allowed`, each at most once."""
-        chosen = self.items(value, where)
-        for item in chosen:
-            if item not in allowed or chosen.count(item) > 1:
-                self.refuse(where, item, f"use each of {', '.join(allowed)} at most once")
-        return tuple(str(item) for item in chosen)
+def one_of(*allowed: str) -> Reader:
+    """Return the reader of one of these words."""
+    return must(allowed.__contains__, f"use one of {', '.join(filter(None, allowed))}")
 
-    def integer(self, value: object, where: str, low: int, high: int) -> int:
-        """Return a whole number within bounds."""
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            self.refuse(where, value, f"use a whole number from {low} to {high}")
-        return value
 
-    def seconds(self, value: object, where: str) -> float:
-        """Return a time."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 86400:
-            self.refuse(where, value, "use seconds, more than 0 and at most 86400")
-        return float(value)
+def some_of(allowed: tuple[str, ...]) -> Reader:
+    """Return the reader of some of these words."""
+    return each_once(allowed.__contains__, f"use each of {', '.join(allowed)} at most once")
+
+
+def whole(low: int, high: int) -> Reader:
+    """Return the reader of a whole number within bounds."""
+    return must(lambda x: type(x) is int and low <= x <= high, f"use a whole number from {low} to {high}")
+
+
+plain_name = must(
+    lambda x: isinstance(x, str) and _NAME.match(x) is not None,
+    "names have letters, digits, '.', '_' and '-', at most 63",
+)
+flag = must(lambda x: isinstance(x, bool), "use true or false")
+seconds = must(
+    lambda x: type(x) in (int, float) and 0 < x <= 86400, "use seconds, more than 0 and at most 86400"
+)
 
 
 # Nothing here measures; the traffic is a few hundred bytes a round on the management network.
