@@ -30,9 +30,9 @@ from shakedown.records.pairs import AllPairs
 from shakedown.records.plan import NotCovered, Remeasure
 from shakedown.statistics.robust import most_by_chance
 
-# Start-up and teardown of one measurement; what the mesh's own time limit allows for, too.
-_OVERHEAD_S = 10
-_SHORT_S = 5  # what a short one takes
+# Start-up and teardown of one measurement on a slow host, and what a short one takes, for time limits and the
+# night's slots.
+_OVERHEAD_S, _SHORT_S = 10, 5
 
 
 def slots(site: Site, group: int) -> dict[str, float]:
@@ -83,8 +83,6 @@ _BOTH_METRICS = ("bandwidth_both",)
 # Scope `route` of a perftest reference: rail i to rail i, or to rail i + 1. Where a pair's packets turn round
 # is its `way` (ways.py).
 SAME_RAIL, CROSS_RAIL = "same-rail", "cross-rail"
-# Start-up and teardown of one measurement on a slow host, and what a short one takes, for time limits only.
-_JOB_OVERHEAD_S, _JOB_SHORT_S = 10, 5
 _DAY_S = 86_400  # the driver takes no longer times
 # The same as expected: a job's own start and end, and what a slot takes beside its measurement.
 _START_S, _SLOT_S = 10, 3.5
@@ -252,7 +250,7 @@ def _job(
     """
     site, nodes, directions = draft.site, draft.nodes, _directions(test)
     slots = len(directions) * sum(len(rails) if way == "one" else 1 for way in ways)
-    rounds = len(nodes) - 1 + len(nodes) % 2 if pairs is None else ring_rounds(len(nodes))
+    rounds = pair_rounds(len(nodes)) if pairs is None else ring_rounds(len(nodes))
     speed_gbps = site.network().link_speed_gbps
     lasts_s = test.lasts_s(speed_gbps)
     operation = {
@@ -274,7 +272,7 @@ def _job(
         directions=directions,
         pairs=pairs,
     )
-    slot_s = max(lasts_s, _JOB_SHORT_S) + _JOB_OVERHEAD_S
+    slot_s = max(lasts_s, _SHORT_S) + _OVERHEAD_S
     measuring_s = rounds * slots * slot_s
     limit = 120 + measuring_s
     if limits:

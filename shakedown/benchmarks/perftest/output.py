@@ -5,19 +5,15 @@ from pathlib import Path
 
 from shakedown.benchmarks.perftest.mesh.perftest import CLOCK_UNKNOWN, clock_unknown
 from shakedown.benchmarks.perftest.output_model import (
+    GBPS_PER_MIB_PER_S,
     OPERATIONS,
     BandwidthRow,
     Kind,
     LatencyRow,
     PerftestResult,
     Unit,
-    bandwidth_row,
-    deviation,
-    latency_row,
-    printed,
-    switch,
 )
-from shakedown.records.tool_text import Line, TextSource, quote
+from shakedown.records.tool_text import Line, TextSource, half_digit, quote
 
 # Read from perftest's own source: ctx_print_test_info and print_full_bw_report in perftest_parameters.c,
 # ctx_print_pingpong_data in perftest_communication.c. An output is complete when a line of dashes closes the
@@ -194,7 +190,9 @@ class _Text:
                     self.source.refuse(f"{name} is stated twice", line=line, fix="keep one test a file")
                 word = match[1]
                 if name in _SWITCHES:
-                    facts[name] = switch(self.source, word, name, line)
+                    if word not in {"ON", "OFF"}:
+                        self.source.refuse(f"{name} should be ON or OFF but is {quote(word)}", line=line)
+                    facts[name] = word == "ON"
                 elif name in _NUMBERS:
                     facts[name] = self.source.integer(word, name, line=line)
                 else:
@@ -261,23 +259,36 @@ class _Text:
         unit: Unit = "Gb/s" if heading["u"] == "Gb" else "MiB/s"
         if report_gbits is not None and report_gbits != (unit == "Gb/s"):
             self.source.refuse(f"the table is in {unit}, which contradicts --report-gbits", line=at)
-        number = self.source.number
-        result = []
-        for line in rows:
-            size, iterations, peak, average, rate, util = self._columns(line, 5, heading["cpu"] is not None)
-            row = bandwidth_row(
-                self.source,
-                line,
-                unit,
-                size=self.source.integer(size, "#bytes", line=line),
-                iterations=self.source.integer(iterations, "#iterations", line=line),
-                peak=number(peak, "BW peak", line=line),
-                average=printed(self.source, average, "BW average", line),
-                rate=printed(self.source, rate, "MsgRate", line),
-                cpu=None if util is None else number(util, "CPU_Util", line=line),
-            )
-            result.append(row)
-        return tuple(result), unit
+        return tuple(self._bandwidth_row(line, unit, heading["cpu"] is not None) for line in rows), unit
+
+    def _bandwidth_row(self, line: Line, unit: Unit, cpu: bool) -> BandwidthRow:
+        """Read a row, in Gb/s; one that contradicts itself is refused."""
+        number, whole = self.source.number, self.source.integer
+        words = self._columns(line, 5, cpu)
+        size, iterations = whole(words[0], "#bytes", line=line), whole(words[1], "#iterations", line=line)
+        peak, average, rate = (
+            number(word, what, line=line)
+            for word, what in zip(words[2:5], ("BW peak", "BW average", "MsgRate"), strict=True)
+        )
+        # perftest computes both from the same count and time, so a difference means that a digit was lost.
+        per_message = (size / 2**20 if unit == "MiB/s" else size * 8 / 1e9) * 1e6
+        slack = half_digit(str(words[3])) + half_digit(str(words[4])) * per_message
+        if not abs(average - rate * per_message) <= 1.01 * slack + 1e-9 * average:
+            what = f"average {average} {unit} and {rate} million messages/s of {size} bytes"
+            fix = "run the test again; the output is damaged"
+            self.source.refuse(f"{what} contradict each other", line=line, fix=fix)
+        factor = 1.0 if unit == "Gb/s" else GBPS_PER_MIB_PER_S
+        return self.source.build(
+            BandwidthRow,
+            line=line,
+            size_bytes=size,
+            iterations=iterations,
+            # perftest prints 0.00 for a peak that it did not look for.
+            bw_peak_gbps=None if peak == 0 else peak * factor,
+            bw_average_gbps=average * factor,
+            message_rate_mpps=rate,
+            cpu_util_percent=None if words[5] is None else number(words[5], "CPU_Util", line=line),
+        )
 
     def _latency(self, at: Line, rows: list[Line]) -> tuple[LatencyRow, ...]:
         text = re.sub(r"\s+", "", at.text)
@@ -287,26 +298,33 @@ class _Text:
             names, heading = _LAT_DURATION_COLUMNS, _LAT_DURATION_HEADING.match(text)
         if heading is None:
             self.source.refuse(f"unknown table heading {quote(at.text.strip())}", line=at)
-        number = self.source.number
-        result = []
-        for line in rows:
-            cells = self._columns(line, 2 + len(names), heading["cpu"] is not None)
-            size, iterations, *values, util = cells
-            row = latency_row(
-                self.source,
-                line,
-                size_bytes=self.source.integer(size, "#bytes", line=line),
-                iterations=self.source.integer(iterations, "#iterations", line=line),
-                cpu_util_percent=None if util is None else number(util, "CPU_Util", line=line),
-                **{n: self._time(n, v, line) for n, v in zip(names, values, strict=True)},
-            )
-            result.append(row)
-        return tuple(result)
+        return tuple(self._latency_row(line, names, heading["cpu"] is not None) for line in rows)
+
+    def _latency_row(self, line: Line, names: tuple[str, ...], cpu: bool) -> LatencyRow:
+        """Read a row; one whose order statistics are out of order is refused."""
+        number, whole = self.source.number, self.source.integer
+        size, iterations, *values, util = self._columns(line, 2 + len(names), cpu)
+        row = self.source.build(
+            LatencyRow,
+            line=line,
+            size_bytes=whole(size, "#bytes", line=line),
+            iterations=whole(iterations, "#iterations", line=line),
+            cpu_util_percent=None if util is None else number(util, "CPU_Util", line=line),
+            **{n: self._time(n, v, line) for n, v in zip(names, values, strict=True)},
+        )
+        ordered = [row.t_min_us, row.t_typical_us, row.t_p99_us, row.t_p999_us, row.t_max_us]
+        known = [x for x in ordered if x is not None]
+        if known and (known != sorted(known) or not known[0] <= row.t_avg_us <= known[-1]):
+            what = "latencies contradict each other: min, typical, 99 %, 99.9 % and max must rise"
+            self.source.refuse(what, line=line, fix="run the test again; the output is damaged")
+        return row
 
     def _time(self, name: str, word: str | None, line: Line) -> float | None:
-        if name == "t_stdev_us":
-            return deviation(self.source, word, line)
-        return self.source.number(word, name, line=line)
+        # perftest squares in 32 bits: beyond 46 ms of deviation the sum turns negative and has no root. The
+        # other columns are right all the same, so the deviation alone is not known.
+        if name == "t_stdev_us" and word in {"nan", "-nan"}:
+            return None
+        return self.source.number(word, "t_stdev" if name == "t_stdev_us" else name, line=line)
 
     def _columns(self, line: Line, count: int, cpu: bool) -> list[str | None]:
         """Split a row into `count` columns and the CPU utilisation, None where there is none."""
