@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import fmean, median
 
 from shakedown.benchmarks.base.contract import Output, Read, Value
-from shakedown.benchmarks.lora import output
 from shakedown.benchmarks.lora import output as run
 from shakedown.benchmarks.lora.output import TrainerResult, parse_trainer
 from shakedown.benchmarks.lora.settings import TrainingSpec
@@ -32,14 +31,11 @@ def lora(output: Output[TrainingSpec]) -> Iterator[Value]:
     spec = output.order
     result = parse_trainer(output.text, file=output.file)
     _as_set(result, output)
-    values = dict(_rates(result, spec))
-    values |= dict(_losses(result, spec))
-    values |= dict(_ranks(result, spec))
+    found = [*_rates(result, spec), *_losses(result, spec), *_ranks(result, spec)]
     if "traffic_share" in spec.metrics and len(output.record.nodes) > 1:
-        values["traffic_share"] = _traffic(result, output)
-    for metric in spec.metrics:
-        if metric in values:
-            yield values[metric]
+        found.append(_traffic(result, output))
+    values = {one.metric: one for one in found}
+    yield from (values[metric] for metric in spec.metrics if metric in values)
 
 
 def _as_set(result: TrainerResult, output: Output[TrainingSpec]) -> None:
@@ -111,7 +107,7 @@ def _out_of_time(result: TrainerResult, spec: TrainingSpec) -> str:
     return ""
 
 
-def _rates(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Read]]:
+def _rates(result: TrainerResult, spec: TrainingSpec) -> Iterator[Read]:
     steps = run.steady(result.steps, spec.warmup_steps)
     times = run.step_times_s(steps)
     if not times:
@@ -119,16 +115,13 @@ def _rates(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Rea
     header = result.header
     told = f"{len(times)} steps after {spec.warmup_steps} of warm-up, {header.world_size} x {header.device}"
     tokens = run.tokens_per_s(steps)
-    yield (
-        "samples_per_s",
-        Read("samples_per_s", run.samples_per_s(steps), "samples/s", Better.HIGHER, {}, told),
-    )
-    yield "tokens_per_s", Read("tokens_per_s", tokens, "tokens/s", Better.HIGHER, {}, told)
-    yield "step_time", Read("step_time", median(times), "s", Better.LOWER, {}, told)
-    yield "step_time_p99", Read("step_time_p99", run.quantile(times, 0.99), "s", Better.LOWER, {}, told)
+    yield Read("samples_per_s", run.samples_per_s(steps), "samples/s", Better.HIGHER, {}, told)
+    yield Read("tokens_per_s", tokens, "tokens/s", Better.HIGHER, {}, told)
+    yield Read("step_time", median(times), "s", Better.LOWER, {}, told)
+    yield Read("step_time_p99", run.quantile(times, 0.99), "s", Better.LOWER, {}, told)
     if result.summary is not None:
         minutes = result.summary.elapsed_s / 60
-        yield "duration", Read("duration", minutes, "min", Better.LOWER, {}, f"{result.summary.steps} steps")
+        yield Read("duration", minutes, "min", Better.LOWER, {}, f"{result.summary.steps} steps")
     peak = physics.peak_bf16_tflop_per_s(header.device or "")
     shape = physics.SHAPES.get(spec.model)
     flop = header.flop_per_token
@@ -137,36 +130,36 @@ def _rates(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Rea
     if peak and flop:
         share = physics.mfu(tokens, flop_per_token=flop, gpus=header.world_size, peak_tflop_per_s=peak)
         told = f"{told}; {flop / 1e9:.2f} GFLOP a token (4N + 6Lsd), {peak:g} TFLOP/s dense"
-        yield "mfu", Read("mfu", 100 * share, "%", Better.HIGHER, {}, told)
+        yield Read("mfu", 100 * share, "%", Better.HIGHER, {}, told)
 
 
-def _losses(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Read]]:
+def _losses(result: TrainerResult, spec: TrainingSpec) -> Iterator[Read]:
     curve = run.losses(result.steps)
     what = "" if result.header.weights == "loaded" else "; random weights: it only proves that training works"
     first = next((f"{loss:.3g}" for _, loss in curve if loss is not None), "none")
     done = (
         f"{len(curve)} steps, from {first} at step {curve[0][0]}, learning rate {spec.learning_rate:g}{what}"
     )
-    yield "final_loss", Read("final_loss", run.final_loss(result.steps), "loss", Better.LOWER, {}, done)
+    yield Read("final_loss", run.final_loss(result.steps), "loss", Better.LOWER, {}, done)
     bad = run.nonfinite(result.steps)
     told = "; ".join(f"step {s.step}, rank {s.rank} on {result.header.hosts[s.rank]}" for s in bad[:4])
-    yield "nonfinite_steps", Read("nonfinite_steps", float(len(bad)), "1", Better.LOWER, {}, told)
+    yield Read("nonfinite_steps", float(len(bad)), "1", Better.LOWER, {}, told)
 
 
-def _ranks(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Read]]:
+def _ranks(result: TrainerResult, spec: TrainingSpec) -> Iterator[Read]:
     steps = run.steady(result.steps, spec.warmup_steps)
     if lag := run.slowest(steps):
         rank = _named(lag.rank, result)
         told = f"slowest is {rank}: its own computing takes {lag.ratio:.2f} times the others'"
         silent = _silent(result, {s.rank for s in steps if s.compute_s is None}, "it computed")
         ratio = None if silent else lag.ratio
-        yield "rank_skew", Read("rank_skew", ratio, "x", Better.LOWER, {}, silent or told)
+        yield Read("rank_skew", ratio, "x", Better.LOWER, {}, silent or told)
     share = run.comm_share(result.steps)
     if share is not None:
         silent = _silent(result, run.without_comm(result.steps), "it waited for communication")
         percent = None if silent else 100 * share
         told = silent or "time lost to communication"
-        yield "comm_share", Read("comm_share", percent, "%", Better.LOWER, {}, told)
+        yield Read("comm_share", percent, "%", Better.LOWER, {}, told)
 
 
 def _silent(result: TrainerResult, ranks: set[int], what: str) -> str:
@@ -262,13 +255,7 @@ class Training:
     traffic: tuple[Traffic, ...]
 
 
-@dataclass(frozen=True)
-class _Log:
-    path: str
-    result: TrainerResult
-
-
-def read_trainings(run: Path, measurements: Iterable[Measurement]) -> tuple[Training, ...]:
+def read_trainings(folder: Path, measurements: Iterable[Measurement]) -> tuple[Training, ...]:
     """Return every trainer log among the raw outputs of the application stage.
 
     A log that was cut off is drawn as far as it goes; one that is no trainer log, or a damaged one, is
@@ -280,50 +267,50 @@ def read_trainings(run: Path, measurements: Iterable[Measurement]) -> tuple[Trai
         if len(found) == MOST_LOGS:
             break
         try:
-            with open_plain(run / path) as file:
+            with open_plain(folder / path) as file:
                 content = file.read(LARGEST_LOG)
             result = parse_trainer(content.decode(), file=path, allow_truncated=True)
         except (BadInput, UnicodeDecodeError):
             continue
         if any(step.loss is not None for step in result.steps):
-            found.append(_training(run, _Log(path, result)))
+            found.append(_training(folder, path, result))
     return tuple(found)
 
 
-def _training(run: Path, log: _Log) -> Training:
-    result, header = log.result, log.result.header
+def _training(folder: Path, path: str, result: TrainerResult) -> Training:
+    header = result.header
     label = f"{header.model}, {header.method}, {header.precision}, {header.parallelism}"
     ranks = f"{header.world_size:,} rank{'' if header.world_size == 1 else 's'}"
     label += f", {ranks}" if header.device else ""
     told = [step for step in result.steps if step.loss is not None]
     # Where only some ranks report a loss, theirs is the job's; where all do, their mean.
     reporting = {step.rank for step in told}
-    curve = output.losses([step for step in result.steps if step.rank in reporting])
+    curve = run.losses([step for step in result.steps if step.rank in reporting])
     steps = tuple(float(step) for step, _ in curve)
     return Training(
         loss=TrainingSeries(label, steps, tuple(math.nan if loss is None else loss for _, loss in curve)),
         samples_per_s=tuple(
             ranks[0].samples / max(s.step_time_s for s in ranks)
-            for ranks in output.by_step(result.steps).values()
+            for ranks in run.by_step(result.steps).values()
         ),
         ranks=tuple(
             f"rank {rank}" + (f", {header.hosts[rank]}" if len(header.hosts) == header.world_size else "")
             for rank in range(header.world_size)
         ),
-        lag=output.lag_by_step(result.steps),
-        traffic=tuple(_traffic_drawn(run, log)),
+        lag=run.lag_by_step(result.steps),
+        traffic=tuple(_traffic_drawn((folder / path).parent, result)),
     )
 
 
-def _traffic_drawn(run: Path, log: _Log) -> Iterable[Traffic]:
+def _traffic_drawn(job: Path, result: TrainerResult) -> Iterable[Traffic]:
     """Yield what each GPU and each node should have received per step, and what its counters say."""
-    header, result = log.result.header, log.result
+    header = result.header
     count = len({step.step for step in result.steps}) or 1
     if header.expected_gpu_rx_bytes:
         links = [step.nvlink_rx_bytes for step in result.steps if step.nvlink_rx_bytes is not None]
         yield Traffic("each GPU, all links", header.expected_gpu_rx_bytes, fmean(links) if links else None)
     if header.expected_node_rx_bytes:
         for node in sorted(set(header.hosts)):
-            received = received_bytes(JobFolder((run / log.path).parent), node)
+            received = received_bytes(JobFolder(job), node)
             measured = None if received is None else received / count
             yield Traffic(f"{node}, fabric NICs", header.expected_node_rx_bytes, measured)

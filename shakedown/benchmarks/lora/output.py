@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -190,27 +190,6 @@ def _check_steps(
 FINAL_STEPS = 5  # the final loss is the mean of this many last steps: one batch says little
 
 
-class Step(Protocol):
-    """One step as one rank saw it; `shakedown.benchmarks.lora.output.TrainerStep`."""
-
-    @property
-    def step(self) -> int: ...  # noqa: D102
-    @property
-    def rank(self) -> int: ...  # noqa: D102
-    @property
-    def step_time_s(self) -> float: ...  # noqa: D102
-    @property
-    def samples(self) -> int: ...  # noqa: D102
-    @property
-    def tokens(self) -> int: ...  # noqa: D102
-    @property
-    def loss(self) -> float | None: ...  # noqa: D102
-    @property
-    def compute_s(self) -> float | None: ...  # noqa: D102
-    @property
-    def comm_s(self) -> float | None: ...  # noqa: D102
-
-
 @dataclass(frozen=True)
 class Lag:
     """The rank that computes longest: its median over the median of all others' medians."""
@@ -219,31 +198,31 @@ class Lag:
     ratio: float
 
 
-def by_step(steps: Iterable[Step]) -> dict[int, list[Step]]:
+def by_step(steps: Iterable[TrainerStep]) -> dict[int, list[TrainerStep]]:
     """Return the ranks' records of each step, in order."""
-    found: dict[int, list[Step]] = {}
+    found: dict[int, list[TrainerStep]] = {}
     for step in steps:
         found.setdefault(step.step, []).append(step)
     return dict(sorted(found.items()))
 
 
-def steady(steps: Sequence[Step], warmup_steps: int) -> list[Step]:
+def steady(steps: Sequence[TrainerStep], warmup_steps: int) -> list[TrainerStep]:
     """Return the steps after the first of a log, which compile and warm up."""
     first = min((step.step for step in steps), default=1)
     return [step for step in steps if step.step >= first + warmup_steps]
 
 
-def step_times_s(steps: Sequence[Step]) -> list[float]:
+def step_times_s(steps: Sequence[TrainerStep]) -> list[float]:
     """Return how long each step took: as long as its slowest rank."""
     return [max(s.step_time_s for s in ranks) for ranks in by_step(steps).values()]
 
 
-def samples_per_s(steps: Sequence[Step]) -> float:
+def samples_per_s(steps: Sequence[TrainerStep]) -> float:
     """Return samples over time."""
     return sum(ranks[0].samples for ranks in by_step(steps).values()) / sum(step_times_s(steps))
 
 
-def tokens_per_s(steps: Sequence[Step]) -> float:
+def tokens_per_s(steps: Sequence[TrainerStep]) -> float:
     """Return tokens over time."""
     return sum(ranks[0].tokens for ranks in by_step(steps).values()) / sum(step_times_s(steps))
 
@@ -254,7 +233,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def losses(steps: Sequence[Step]) -> list[tuple[int, float | None]]:
+def losses(steps: Sequence[TrainerStep]) -> list[tuple[int, float | None]]:
     """Return the loss of each step, the mean over ranks; None if a rank had none."""
     curve: list[tuple[int, float | None]] = []
     for step, ranks in by_step(steps).items():
@@ -263,19 +242,19 @@ def losses(steps: Sequence[Step]) -> list[tuple[int, float | None]]:
     return curve
 
 
-def final_loss(steps: Sequence[Step]) -> float | None:
+def final_loss(steps: Sequence[TrainerStep]) -> float | None:
     """Return the mean loss of the last steps, None if one of them had none."""
     last = [loss for _, loss in losses(steps)][-FINAL_STEPS:]
     found = [loss for loss in last if loss is not None]
     return fmean(found) if found and len(found) == len(last) else None
 
 
-def nonfinite(steps: Sequence[Step]) -> list[Step]:
+def nonfinite(steps: Sequence[TrainerStep]) -> list[TrainerStep]:
     """Return every rank's steps without a finite loss."""
     return [step for step in steps if step.loss is None]
 
 
-def slowest(steps: Sequence[Step]) -> Lag | None:
+def slowest(steps: Sequence[TrainerStep]) -> Lag | None:
     """Return the rank that computes longest, None where fewer than two ranks say how long they compute."""
     own: dict[int, list[float]] = {}
     for step in steps:
@@ -289,7 +268,7 @@ def slowest(steps: Sequence[Step]) -> Lag | None:
     return Lag(rank, medians[rank] / others) if others > 0 else None
 
 
-def lag_by_step(steps: Sequence[Step]) -> dict[tuple[int, int], float]:
+def lag_by_step(steps: Sequence[TrainerStep]) -> dict[tuple[int, int], float]:
     """Return each rank's computing over the median of all ranks' at the same step, by (rank, step).
 
     The first step of a log is left out: there each rank compiles as long as it takes.
@@ -303,7 +282,7 @@ def lag_by_step(steps: Sequence[Step]) -> dict[tuple[int, int], float]:
     return found
 
 
-def comm_share(steps: Sequence[Step]) -> float | None:
+def comm_share(steps: Sequence[TrainerStep]) -> float | None:
     """Return the share of time lost to communication, over ranks and over the steps that tell it.
 
     The first step of a log is left out: there ranks wait for each other to compile.
@@ -314,7 +293,7 @@ def comm_share(steps: Sequence[Step]) -> float | None:
     return sum(c for c, _ in told if c is not None) / total if total > 0 else None
 
 
-def without_comm(steps: Sequence[Step]) -> set[int]:
+def without_comm(steps: Sequence[TrainerStep]) -> set[int]:
     """Return the ranks that do not tell their communication at some step at which another rank does."""
     told: dict[int, set[int]] = {}
     for step in steps:
