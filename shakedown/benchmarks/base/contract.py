@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from pydantic import AfterValidator, model_validator
 
 from shakedown.intent.acceptance import Section
 from shakedown.intent.site import Fabric, Site
@@ -26,9 +28,35 @@ from shakedown.run.nic_counters import JobFolder
 Program = PlainPath  # files that a job reads
 
 
-def without(settings: Any, *keys: str) -> Any:  # noqa: ANN401  (as the file has it)
-    """Return a job's settings without keys that orders of earlier releases had, and that decide nothing."""
-    return {k: v for k, v in settings.items() if k not in keys} if isinstance(settings, dict) else settings
+class JobSettings(Record):
+    """What a job was ordered to do, by this release or an earlier one."""
+
+    # Keys that orders of earlier releases had, and that decide nothing.
+    former: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401  (as the file has it)
+        if not isinstance(settings, dict):
+            return settings
+        return {key: value for key, value in settings.items() if key not in cls.former}
+
+
+def _once(named: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(named)) < len(named):
+        raise ValueError("names one twice; once is enough")
+    return named
+
+
+NoneTwice = AfterValidator(_once)
+
+
+def steps(first: int, last: int, factor: int) -> tuple[int, ...]:
+    """Return numbers from the first on, each by the factor larger, up to the last."""
+    found = [first]
+    while found[-1] * factor <= last:
+        found.append(found[-1] * factor)
+    return tuple(found)
 
 
 class TcpPath(Record):

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from shakedown.benchmarks.base.contract import Read
 from shakedown.physics.collectives import Collective, busbw_factor
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
@@ -55,6 +57,11 @@ class Deviation:
     check: str
     wrong: int | None
     detail: str
+
+    def read(self, params: Params) -> Read:
+        """Return it as the cell of this check; `params` tell which part was checked."""
+        wrong = None if self.wrong is None else float(self.wrong)
+        return Read("wrong", wrong, "1", Better.LOWER, {"check": self.check, **params}, self.detail)
 
 
 def judge_pinning(

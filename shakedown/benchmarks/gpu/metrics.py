@@ -9,9 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Output, Read, Value
+from shakedown.benchmarks.base.output import Deviation
 from shakedown.benchmarks.gpu.output import Value as Cell
 from shakedown.benchmarks.gpu.output import parse_nvbandwidth, parse_query
 from shakedown.benchmarks.gpu.state import (
+    SLOWDOWNS,
     Gpu,
     GpuLook,
     GpuNodeSettings,
@@ -56,14 +58,12 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
             continue
         links = _links(seen, gpu.index)
         for finding in judge_gpu(gpu, wanted, loads.get(gpu.index), links, unseen.get(gpu.index, "")):
-            wrong = None if finding.wrong is None else float(finding.wrong)
-            params: Params = {"check": finding.check, "gpu": gpu.index}
-            yield "wrong", wrong, "1", lower, params, finding.detail
+            yield finding.read({"gpu": gpu.index})
     there = {gpu.index for gpu in seen.gpus}
     for index in range(planned):
         if index not in there:
             for check in gpu_checks(wanted):
-                params = {"check": check, "gpu": index}
+                params: Params = {"check": check, "gpu": index}
                 yield Read("wrong", None, "1", lower, params, f"GPU {index} is not there")
 
 
@@ -148,16 +148,6 @@ def _job_s(output: Output[GpuNodeSettings], end: GpuLook) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuCheck:
-    """One check. `wrong` None: unknown, and `detail` says why."""
-
-    check: str
-    gpu: int | None
-    wrong: int | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class Load:
     """What samples under load showed of one GPU."""
 
@@ -167,15 +157,6 @@ class Load:
     samples: int
 
 
-# Reasons for slow clocks that are faults (nvml.h, nvmlClocksEventReason*): what hardware or heat forces.
-SLOWDOWNS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
-
-
 def judge_gpu(
     gpu: Gpu,  # what the driver says after the load
     wanted: GpuState,  # the site's `GpuState`
@@ -183,11 +164,11 @@ def judge_gpu(
     links: tuple[str, ...] | None,  # `nvidia-smi topo -m` between this GPU and the others
     # Why the samples do not tell what slowed it under load; empty: they do, or there was no load.
     unseen: str = "",
-) -> Iterator[GpuCheck]:
+) -> Iterator[Deviation]:
     """Yield the finding of every check that is wanted of a GPU."""
 
-    def found(check: str, ok: bool | None, text: str) -> GpuCheck:
-        return GpuCheck(check, gpu.index, None if ok is None else int(not ok), text)
+    def found(check: str, ok: bool | None, text: str) -> Deviation:
+        return Deviation(check, None if ok is None else int(not ok), text)
 
     if wanted.model is not None:
         model = by_driver_name(gpu.name)

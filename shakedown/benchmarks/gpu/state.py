@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from shakedown.benchmarks.base.contract import without
+from shakedown.benchmarks.base.contract import JobSettings
 from shakedown.benchmarks.gpu.output import TopologyRow, parse_query, parse_topology
 from shakedown.physics.host_links import MODELS, by_name
 from shakedown.plan.draft import PlanDraft, none_allowed
@@ -83,17 +83,17 @@ class GpuNode(Record):
 _LATER = ("hardware", "mig", "fabric")
 
 
-class GpuNodeSettings(GpuNode):
+class GpuNodeSettings(JobSettings, GpuNode):
     """The site's options, and how many GPUs each node has."""
 
+    former = ("program",)
     gpus: dict[str, int]
 
     @model_validator(mode="before")
     @classmethod
-    def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
-        settings = without(settings, "program")
+    def _checks_of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
         if isinstance(settings, dict) and isinstance(state := settings.get("state"), dict):
-            settings["state"] = {**dict.fromkeys(_LATER, False), **state}
+            return {**settings, "state": {**dict.fromkeys(_LATER, False), **state}}
         return settings
 
 
@@ -310,6 +310,16 @@ def parse_nvlink(text: str) -> dict[int, tuple[float, ...] | None]:
         elif gpu is not None and (match := _LINK_LINE.match(line)) and match[2]:
             found[gpu] = (*(found[gpu] or ()), float(match[2]))
     return found
+
+
+# Reasons for slow clocks that are faults (nvml.h, nvmlClocksEventReason*): what hardware or heat forces. A
+# software power cap (0x4) is normal under full load.
+SLOWDOWNS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
 
 
 def reasons(row: Mapping[str, object]) -> int | None:

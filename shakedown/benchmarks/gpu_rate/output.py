@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from shakedown.benchmarks.base.contract import Output, Read, Value
 from shakedown.benchmarks.gpu.metrics import samples_of
-from shakedown.benchmarks.gpu.state import at_end, disturbed, reasons
+from shakedown.benchmarks.gpu.state import SLOWDOWNS, at_end, disturbed, reasons
 from shakedown.records.base import Better, Params, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
@@ -178,8 +178,7 @@ def _refuse(what: str, file: str | Path | None, line: int) -> NoReturn:
 
 # Bits of nvmlClocksEventReasons (nvml.h).
 _POWER_CAP = 0x04
-_HEAT = {0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown"}
-_HARDWARE = {0x08: "hardware slowdown", 0x80: "hardware power brake"}
+_HEAT, _HARDWARE = (0x20, 0x40), (0x08, 0x80)
 _BY_PERSON = {
     0x02: "clocks set by a person (applications clocks)",
     0x10: "sync boost",
@@ -257,10 +256,11 @@ def explain(  # noqa: PLR0911  (one return a reason)
         work: bf16, fp8 or copy.
         behind: by how much it is behind their median, a fraction.
     """
-    for kind, names in (("temperature", _HEAT), ("power", _HARDWARE), ("clock", _BY_PERSON)):
+    names = SLOWDOWNS | _BY_PERSON
+    for kind, bits in (("temperature", _HEAT), ("power", _HARDWARE), ("clock", tuple(_BY_PERSON))):
         if said := [
-            f"{name} in {mine.reasons[bit]:.0%} of the samples"
-            for bit, name in names.items()
+            f"{names[bit]} in {mine.reasons[bit]:.0%} of the samples"
+            for bit in bits
             if _more(mine, others, bit)
         ]:
             return f"{kind}: {', '.join(said)}; {mine.words()}"
@@ -334,9 +334,9 @@ def gpu_rate(output: Output[GpuRateSettings]) -> Iterator[Value]:
         yield from _stragglers(output, medians, seen, work)
 
 
-def lowest(values: Sequence[float], share: float = 0.01) -> float:
+def lowest(values: Sequence[float]) -> float:
     """Return the first percentile: the value that so few of all are below; of fewer than 100 the smallest."""
-    return sorted(values)[int(share * len(values))]
+    return sorted(values)[len(values) // 100]
 
 
 def _stragglers(

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from shakedown.benchmarks.base.contract import Moved, Output, Read, Value
+from shakedown.benchmarks.base.contract import Moved, NoneTwice, Output, Read, Value
 from shakedown.benchmarks.gpudirect.job import HOST, gpus_name, perftests_of
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail
 from shakedown.benchmarks.perftest.metrics import moved as moved_by_perftest
@@ -31,22 +31,17 @@ class GpuDirect(Record):
     """perftest from GPU memory to GPU memory over every NIC, and from host memory beside it."""
 
     # What perftest runs: ib_write_bw, ib_read_bw, ib_send_bw.
-    operations: tuple[Operation, ...] = Field(default=("write", "read", "send"), min_length=1)
+    operations: Annotated[tuple[Operation, ...], NoneTwice] = Field(
+        default=("write", "read", "send"), min_length=1
+    )
     # Of which GPU the memory is: the nearest to the NIC, and one of the farthest.
-    gpus: tuple[Gpu, ...] = Field(default=("near", "far"), min_length=1)
+    gpus: Annotated[tuple[Gpu, ...], NoneTwice] = Field(default=("near", "far"), min_length=1)
     interface: Interface = "cuda"  # perftest must be built with it
     path: Path = "dma-buf"  # what is ordered of perftest, and proved by what it prints
     size_bytes: int = Field(default=1048576, ge=65536, le=1 << 30)  # of one message, in bytes
     # Seconds of each measurement; perftest counts the middle of it.
     duration_s: int = Field(default=4, ge=2, le=600)
     bidirectional: bool = False  # also both ways at once (perftest -b); the value is the sum of both
-
-    @field_validator("operations", "gpus")
-    @classmethod
-    def _each_once(cls, named: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(named)) < len(named):
-            raise ValueError("names one twice; once is enough")
-        return named
 
 
 class Memory(Record):

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from shakedown.benchmarks.base.contract import Moved, Output, Read, Value
+from shakedown.benchmarks.base.contract import Moved, NoneTwice, Output, Read, Value
 from shakedown.benchmarks.incast.job import NAME, Round, rounds_of
 from shakedown.benchmarks.perftest.metrics import moved as moved_by_perftest
 from shakedown.benchmarks.perftest.metrics import perftest
@@ -24,7 +24,7 @@ class Incast(Record):
     """Several nodes that send to one NIC at once, and groups in which every node sends to all others."""
 
     # Many nodes to one, and every node of a group to all others.
-    patterns: tuple[Pattern, ...] = Field(default=("incast",), min_length=1)
+    patterns: Annotated[tuple[Pattern, ...], NoneTwice] = Field(default=("incast",), min_length=1)
     operation: Literal["write", "send"] = "write"  # ib_write_bw or ib_send_bw: what the senders run
     # So many nodes send to one at once, fewer where the site is smaller; a group of all-to-all has one more.
     senders: int = Field(default=7, ge=2, le=63)
@@ -33,13 +33,6 @@ class Incast(Record):
     size_bytes: int = Field(default=1048576, ge=4096, le=1 << 30)  # of one message, in bytes
     # Seconds of each measurement; perftest counts the middle half of it.
     duration_s: int = Field(default=10, ge=2, le=600)
-
-    @field_validator("patterns")
-    @classmethod
-    def _each_once(cls, named: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(named)) < len(named):
-            raise ValueError("names one twice; once is enough")
-        return named
 
 
 class Crowd(Record):

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.benchmarks.base.contract import Output, Program, Read, Value, without
+from shakedown.benchmarks.base.contract import JobSettings, Output, Program, Read, Value
 from shakedown.benchmarks.gpu.output import parse_query
+from shakedown.benchmarks.gpu.state import SLOWDOWNS
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
 from shakedown.benchmarks.inference.peak import FIELDS, data_rate_gb_per_s
 from shakedown.records.base import Better, Name, Record, shape
@@ -92,22 +93,10 @@ class Inference(Record):
         return self
 
 
-class InferenceSettings(Inference):
+class InferenceSettings(JobSettings, Inference):
     """The site's options."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
-        return without(settings, "python", "pythonpath")
-
-
-# Bits of nvmlClocksEventReasons (nvml.h). A software power cap (0x4) is normal under full load and no fault.
-REASONS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
+    former = ("python", "pythonpath")
 
 
 def throttled(text: str, *, gpus: int, file: str) -> str:
@@ -121,7 +110,7 @@ def throttled(text: str, *, gpus: int, file: str) -> str:
         return f"GPU {missing[0]} was not watched: throttling would have gone unseen"
     for row in rows:
         active = int(str(row["clocks_event_reasons.active"]), 16)
-        if words := [name for bit, name in REASONS.items() if active & bit]:
+        if words := [name for bit, name in SLOWDOWNS.items() if active & bit]:
             return (
                 f"GPU {row['index']} was throttled, {' and '.join(words)}, at {row['clocks.sm']} MHz, "
                 f"{row['temperature.gpu']} degC, {row['power.draw']} W"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
-from shakedown.benchmarks.base.contract import Output, Value, without
+from shakedown.benchmarks.base.contract import JobSettings, Output, Value
 from shakedown.physics.host_links import TRANSFER_RATE_GT_PER_S
 from shakedown.records.base import Better, Name, Params, Record
 from shakedown.records.errors import BadInput
@@ -57,23 +57,18 @@ class Interconnect(Record):
     copies: Copies | None = None  # by software.pytorch; without it the path is read with the GPUs at rest
 
 
-class _JobSettings(Record):
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
-        return without(settings, "python", "pythonpath")
-
-
-class PathSettings(_JobSettings):
+class PathSettings(JobSettings):
     """Read the way to every GPU of a node; PyTorch, where there is one, keeps the links awake meanwhile."""
 
+    former = ("python", "pythonpath")
     gpus: int
     path: PlannedPath
 
 
-class CopiesSettings(_JobSettings):
+class CopiesSettings(JobSettings):
     """Copy between host and GPUs: each alone and so many at once, with host memory near and far."""
 
+    former = ("python", "pythonpath")
     size_mib: int
     iterations: int
     samples: int

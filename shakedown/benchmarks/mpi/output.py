@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shakedown.benchmarks.base.contract import Moved, Output, Read, TcpPaths, Value
+from shakedown.benchmarks.base.contract import Moved, Output, TcpPaths, Value, steps
 from shakedown.benchmarks.base.output import Deviation, contradicted, judge_pinning
 from shakedown.physics.collectives import Collective
 from shakedown.records.base import Better, Params, Record, shape
@@ -40,10 +40,7 @@ class SizeSweep(Record):
 
     def steps(self) -> tuple[int, ...]:
         """Return the sizes of the all-reduce in bytes: from the smallest on, each by the factor larger."""
-        sizes = [self.min_bytes]
-        while sizes[-1] * self.factor <= self.max_bytes:
-            sizes.append(sizes[-1] * self.factor)
-        return tuple(sizes)
+        return steps(self.min_bytes, self.max_bytes, self.factor)
 
     def powers_of_two(self) -> tuple[int, ...]:
         """Return the powers of two between the bounds, in bytes: the sizes of mpi4py's ping-pong."""
@@ -348,9 +345,7 @@ def mpi_log(output: Output[MpiSettings]) -> Iterator[Value]:
         found.extend(judge_way(log, order.transport, len(nodes), order.devices))
     if order.pinned:
         found.append(judge_pinning(output.folder, dict.fromkeys(nodes, 1)))
-    for one in found:
-        wrong = None if one.wrong is None else float(one.wrong)
-        yield Read("wrong", wrong, "1", Better.LOWER, {"check": one.check}, one.detail)
+    yield from (one.read({}) for one in found)
 
 
 def moved(output: Output[MpiSettings]) -> Iterator[Moved]:

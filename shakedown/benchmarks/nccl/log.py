@@ -67,11 +67,6 @@ _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 
 
-def parse(source: TextSource, allow_unfinished: bool) -> NcclLog:
-    """Parse the log; see `shakedown.benchmarks.nccl.log.parse_nccl_log`."""
-    return _Log(source).parse(allow_unfinished)
-
-
 class _Log:
     """Gathers what the lines say, one method per kind of line."""
 
@@ -318,5 +313,4 @@ def parse_nccl_log(text: str, *, file: str | Path | None = None, allow_unfinishe
 
     Raises BadInput: no communicator was set up, lines are mixed or damaged, or the log ends early.
     """
-
-    return parse(TextSource(text, file, mixed=True), allow_unfinished)
+    return _Log(TextSource(text, file, mixed=True)).parse(allow_unfinished)

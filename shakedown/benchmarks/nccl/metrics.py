@@ -344,10 +344,7 @@ def nccl_log(output: Output[NcclSettings]) -> Iterator[Value]:
     disturbed = f"NCCL warned of something on {events[0]}" if events else ""
     disturbed += f" (and {len(events) - 1} more)" if len(events) > 1 else ""
     for found in (*judge_log(log, order.expect, order.gpus), *pinning):
-        wrong = None if found.wrong is None else float(found.wrong)
-        yield Read(
-            "wrong", wrong, "1", Better.LOWER, {"check": found.check}, found.detail, disturbed=disturbed
-        )
+        yield found.read({})._replace(disturbed=disturbed)
 
 
 def moved(output: Output[NcclSettings]) -> Iterator[Moved]:
@@ -362,33 +359,40 @@ def moved(output: Output[NcclSettings]) -> Iterator[Moved]:
     if len(nodes) < 2 or order.network or order.split != "none" or _leaves_rdma_out(order):
         return
     operation = Collective(output.record.test.removeprefix("nccl_"))
-    sums = {node: [0.0, 0.0] for node in nodes}
-    for run in repeats(output):
-        calls = run.iterations * max(run.aggregated_iterations, 1)
-        for row in run.rows:
-            root_at = _node_of_root(run, row, nodes)
-            timings = sum(1 for one in (row.out_of_place, row.in_place) if one and one.wrong is not None)
-            for node, least in least_by_node(operation, row.size_bytes, order.gpus, root_at).items():
-                for way, bytes_ in enumerate(least):
-                    sums[node][way] += bytes_ * calls * timings
+    calls = [
+        (
+            row.size_bytes,
+            _node_of_root(run, row, nodes),
+            run.iterations
+            * max(run.aggregated_iterations, 1)
+            * sum(1 for one in (row.out_of_place, row.in_place) if one and one.wrong is not None),
+        )
+        for run in repeats(output)
+        for row in run.rows
+    ]
+    yield from crossing(operation, calls, order.gpus)
+
+
+def crossing(
+    operation: Collective,
+    calls: Iterable[tuple[int, str | None, float]],  # bytes of a message, node of the root, how often
+    gpus: Mapping[str, int],  # how many ranks each node has
+) -> Iterator[Moved]:
+    """Yield the least that each node must have sent and received over its NICs, in bytes."""
+    sums = {node: [0.0, 0.0] for node in gpus}
+    for size_bytes, root_at, times in calls:
+        for node, of_node in gpus.items():
+            least = least_crossing_bytes(
+                operation,
+                size_bytes=size_bytes,
+                ranks=sum(gpus.values()),
+                of_node=of_node,
+                root=None if root_at is None else node == root_at,
+            )
+            for way, bytes_ in enumerate(least):
+                sums[node][way] += bytes_ * times
     for node, (sent, received) in sums.items():
         yield Moved(node, None, sent, received)
-
-
-def least_by_node(
-    operation: Collective, size_bytes: int, gpus: Mapping[str, int], root_at: str | None
-) -> dict[str, tuple[float, float]]:
-    """Return the least that each node must (send, receive) in one call, given the ranks of each."""
-    return {
-        node: least_crossing_bytes(
-            operation,
-            size_bytes=size_bytes,
-            ranks=sum(gpus.values()),
-            of_node=of_node,
-            root=None if root_at is None else node == root_at,
-        )
-        for node, of_node in gpus.items()
-    }
 
 
 def _leaves_rdma_out(order: NcclSettings) -> bool:

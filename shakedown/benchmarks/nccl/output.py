@@ -58,11 +58,6 @@ _ERROR = re.compile(
 )
 
 
-def parse(source: TextSource) -> NcclResult:
-    """Parse the text; see `shakedown.benchmarks.nccl.output.parse_nccl`."""
-    return _Text(source).parse()
-
-
 # What OpenMPI and PMIx say of ranks that srun started without them.
 _ALONE = re.compile(r"singletons? will be started|No PMIx server was reachable|PMI2? support", re.IGNORECASE)
 
@@ -328,9 +323,6 @@ def parse_nccl(text: str, *, file: str | Path | None = None) -> NcclResult:
     The environment that `-J` writes is dropped; nothing of it reaches the result or an error message. Raises
     BadInput: truncated, contradictory or failed output, anything that is not a number where one is due.
     """
-
     source = TextSource(text, file, mixed=True)
     first = next(line.text.strip() for line in source.lines if line.text.strip())
-    if first.startswith("{"):
-        return nccl_json.parse(source)
-    return parse(source)
+    return nccl_json.parse(source) if first.startswith("{") else _Text(source).parse()

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from shakedown.benchmarks.base.contract import steps
 from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, TextSource
 
@@ -308,7 +309,4 @@ def _sweep(result: NcclResult) -> Sequence[int]:
         return range(size, last + 1, result.step) if result.step else ()
     if size < 1 or result.step < 2:
         return ()
-    sizes = [size]
-    while sizes[-1] * result.step <= last:
-        sizes.append(sizes[-1] * result.step)
-    return sizes
+    return steps(size, last, result.step)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.benchmarks.base.contract import TcpPaths
+from shakedown.benchmarks.base.contract import TcpPaths, steps
 from shakedown.records.base import Name, Params, Record, shape
 
 Operation = Literal["all_reduce", "all_gather", "alltoall", "broadcast", "reduce_scatter", "sendrecv"]
@@ -62,10 +62,7 @@ class NcclSweep(Record):
 
     def sizes(self) -> tuple[int, ...]:
         """Return the sizes in bytes, as nccl-tests steps through them."""
-        sizes = [self.min_bytes]
-        while sizes[-1] * self.factor <= self.max_bytes:
-            sizes.append(sizes[-1] * self.factor)
-        return tuple(sizes)
+        return steps(self.min_bytes, self.max_bytes, self.factor)
 
 
 class PowerLoad(Record):

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from shakedown.benchmarks.base.contract import Output, Value, without
+from shakedown.benchmarks.base.contract import JobSettings, Output, Value
 from shakedown.records.base import Better, Params, Record, shape
 from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import Line, TextSource
@@ -39,13 +39,10 @@ class Stream(Record):
         return self.array_mib << 17
 
 
-class StreamSettings(Stream):
+class StreamSettings(JobSettings, Stream):
     """The site's options."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
-        return without(settings, "program")
+    former = ("program",)
 
 
 _ROW = re.compile(r"(Copy|Scale|Add|Triad):?\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*\Z")

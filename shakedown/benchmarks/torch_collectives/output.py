@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from shakedown.benchmarks.base.contract import Moved, Output, Read, TcpPaths, Value, without
+from shakedown.benchmarks.base.contract import JobSettings, Moved, Output, Read, TcpPaths, Value, steps
 from shakedown.benchmarks.base.output import contradicted, longer_than_recorded
 from shakedown.benchmarks.gpu.state import disturbed
-from shakedown.benchmarks.nccl.metrics import least_by_node, node_of, without_rdma
+from shakedown.benchmarks.nccl.metrics import crossing, node_of, without_rdma
 from shakedown.benchmarks.nccl.settings import Variable
 from shakedown.benchmarks.torch_collectives.program import burst_iterations
 from shakedown.physics.collectives import Collective
@@ -54,15 +54,13 @@ class TorchCollectives(Record):
 
     def sweep_sizes(self) -> tuple[int, ...]:
         """Return the sizes in bytes."""
-        sizes = [self.min_bytes]
-        while sizes[-1] * self.factor <= self.max_bytes:
-            sizes.append(sizes[-1] * self.factor)
-        return tuple(sizes)
+        return steps(self.min_bytes, self.max_bytes, self.factor)
 
 
-class TorchSettings(TorchCollectives):
+class TorchSettings(JobSettings, TorchCollectives):
     """The site's options, the sizes in bytes that they mean, ranks by node, and its cells' own parameters."""
 
+    former = ("python",)
     sizes: tuple[int, ...]
     ranks: dict[str, int]
     shared_gpus: tuple[str, ...] = ()
@@ -71,11 +69,6 @@ class TorchSettings(TorchCollectives):
     params: Params
     # As the plan has them: what a run is compared by is read even if a site could not ask for it today.
     variables: dict[str, str]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
-        return without(settings, "python")
 
 
 _CONTRADICTIONS = {
@@ -235,13 +228,10 @@ def moved(output: Output[TorchSettings]) -> Iterator[Moved]:
     operation = Collective(output.record.test.removeprefix("torch_"))
     result = as_set(output)
     root_at = node_of(result.header.hosts[0], nodes)  # rank 0 is the root of all that have one
-    sums = {node: [0.0, 0.0] for node in nodes}
-    for row in result.rows:
-        if row.operation != operation:
-            continue
-        times = order.iterations if row.checked else burst_iterations(order.iterations)
-        for node, least in least_by_node(operation, row.size_bytes, order.ranks, root_at).items():
-            for way, bytes_ in enumerate(least):
-                sums[node][way] += bytes_ * row.messages * times
-    for node, (sent, received) in sums.items():
-        yield Moved(node, None, sent, received)
+    times = {True: order.iterations, False: burst_iterations(order.iterations)}
+    calls = [
+        (r.size_bytes, root_at, r.messages * times[r.checked])
+        for r in result.rows
+        if r.operation == operation
+    ]
+    yield from crossing(operation, calls, order.ranks)
