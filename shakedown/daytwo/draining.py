@@ -72,16 +72,17 @@ def evidence(judged: Judged) -> dict[str, NodeEvidence]:
                 for node in nodes:
                     cells[node].append((nodes, verdict))
     failing = {n: {v.cell for _, v in own if v.outcome is Outcome.FAIL} for n, own in cells.items()}
-    good = _well_with_others(cells)
+    partners = {node: _partners(node, own) for node, own in cells.items()}
+    # The partners with which all of a node's cells passed.
+    good = {node: {p for p, v in of.items() if v == {Outcome.PASS}} for node, of in partners.items()}
     found = {}
     for node, own in sorted(cells.items()):
-        partners = _partners(node, own)
-        bad = sorted(p for p, verdicts in partners.items() if Outcome.FAIL in verdicts)
+        bad = sorted(p for p, verdicts in partners[node].items() if Outcome.FAIL in verdicts)
         found[node] = NodeEvidence(
             node=node,
             failed=tuple(sorted(failing[node])),
             with_partners=tuple(p for p in bad if good.get(p, set()) - {node}),
-            passed_with=tuple(sorted(p for p, v in partners.items() if v == {Outcome.PASS})),
+            passed_with=tuple(sorted(good[node])),
             open=sum(v.outcome in (Outcome.INCONCLUSIVE, Outcome.NOT_RUN) for _, v in own),
             # A counter tells where something was noticed, which is as often at the healthy end.
             alone=any(
@@ -99,16 +100,6 @@ def _partners(node: str, own: Iterable[tuple[tuple[str, ...], CellVerdict]]) -> 
             if other != node:
                 partners[other].add(verdict.outcome)
     return partners
-
-
-def _well_with_others(
-    cells: Mapping[str, Sequence[tuple[tuple[str, ...], CellVerdict]]],
-) -> dict[str, set[str]]:
-    """Return for each node the partners with which all of its cells passed."""
-    return {
-        node: {p for p, verdicts in _partners(node, own).items() if verdicts == {Outcome.PASS}}
-        for node, own in cells.items()
-    }
 
 
 def propose(
@@ -296,31 +287,19 @@ class Drainer:
         return sorted(name for name in self.slurm.reservations() if name.startswith(_RESERVATION))
 
     def _do(self, run: str, action: Action) -> None:
-        if action.action == "none" or not self.act:
-            step = "left" if action.action == "none" else "dry-run"
-            self._write(node=action.node, action=action.action, reason=action.reason, step=step, run=run)
+        node, what, reason = action.node, action.action, action.reason
+        if what == "none" or not self.act:
+            step = "left" if what == "none" else "dry-run"
+            self._write(node=node, action=what, reason=reason, step=step, run=run)
             return
         # Someone may have acted since: what Slurm says now decides.
-        now = self.slurm.nodes().get(action.node)
-        changed = now is None or (now.drained if action.action == "drain" else not now.ours)
-        if changed:
-            self._write(
-                node=action.node,
-                action=action.action,
-                reason="someone else acted first",
-                step="left",
-                run=run,
-            )
-        elif action.action == "drain":
-            self._step(
-                action.node,
-                "drain",
-                action.reason,
-                lambda: self.slurm.drain(action.node, action.reason),
-                run=run,
-            )
+        now = self.slurm.nodes().get(node)
+        if now is None or (now.drained if what == "drain" else not now.ours):
+            self._write(node=node, action=what, reason="someone else acted first", step="left", run=run)
+        elif what == "drain":
+            self._step(node, what, reason, lambda: self.slurm.drain(node, reason), run=run)
         else:
-            self._step(action.node, "undrain", action.reason, lambda: self.slurm.resume(action.node), run=run)
+            self._step(node, what, reason, lambda: self.slurm.resume(node), run=run)
 
     def _step(self, node: str, action: str, reason: str, do: Any, run: str = "") -> None:  # noqa: ANN401
         self._write(node=node, action=action, reason=reason, step="begin", run=run)

@@ -16,7 +16,7 @@ from shakedown.daytwo.compare.paired_tests import (
     single_nodes,
 )
 from shakedown.judge.verdict import Judged
-from shakedown.records.base import Better, Outcome, Record, Stage
+from shakedown.records.base import Better, Outcome, Record, Stage, params_text
 from shakedown.records.plan import PlanItem
 from shakedown.records.wording import count
 from shakedown.statistics.robust import SMALLEST_CLASS, benjamini_hochberg, median, median_interval
@@ -105,8 +105,8 @@ def values_of(judged: Judged) -> dict[str, RunValues]:
         item = block.item
         if item.metric.startswith("counter."):
             continue  # counters decide by their own gate: see `newly_failing`
-        tail = ",".join(f"{k}={item.params[k]}" for k in sorted(item.params)) or "-"
-        values = found.setdefault(f"{item.stage}/{item.test}/{item.metric}/{tail}", RunValues(item))
+        key = f"{item.stage}/{item.test}/{item.metric}/{params_text(item.params)}"
+        values = found.setdefault(key, RunValues(item))
         for (cell, nodes, _, _), verdict in zip(item.cells(), block.cells, strict=True):
             usable = verdict.outcome in (Outcome.PASS, Outcome.FAIL) and verdict.rule != "impossible"
             if usable and verdict.value is not None and math.isfinite(verdict.value):

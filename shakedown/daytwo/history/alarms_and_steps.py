@@ -60,8 +60,6 @@ def find_alarms(
     return charts.alarms()
 
 
-StepFloats = NDArray[np.float64]
-
 # A segment is at least so long, so that one odd night or two are no change.
 SHORTEST_NIGHTS = 3
 SMALLEST_SERIES = 12
@@ -85,9 +83,7 @@ class ChangePoint:
         return (self.after - self.before) / abs(self.before) if self.before else 0.0
 
 
-def change_points(
-    values: StepFloats, *, resolution: float = 0.0, smallest: float = 0.003
-) -> list[ChangePoint]:
+def change_points(values: Floats, *, resolution: float = 0.0, smallest: float = 0.003) -> list[ChangePoint]:
     """Return the steps of one series without gaps; none if it has fewer than twelve nights.
 
     `smallest` is a share of the value: smaller steps are not reported.
@@ -112,7 +108,7 @@ def change_points(
     return [c for c in found if abs(c.step) >= smallest]
 
 
-def noise(values: StepFloats, resolution: float = 0.0) -> float:
+def noise(values: Floats, resolution: float = 0.0) -> float:
     """Return the standard deviation from night to night, which steps and drift do not widen.
 
     The MAD of first differences x 1.4826 / sqrt 2, not below the resolution or 1e-4 of the value.
@@ -122,13 +118,13 @@ def noise(values: StepFloats, resolution: float = 0.0) -> float:
     return max(float(np.median(differences)) * 1.4826 / math.sqrt(2), floor)
 
 
-def _running_median(z: StepFloats) -> StepFloats:
+def _running_median(z: Floats) -> Floats:
     padded = np.concatenate([z[:1].repeat(2), z, z[-1:].repeat(2)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, 5)
     return np.asarray(np.partition(windows, 2, axis=1)[:, 2], dtype=np.float64)
 
 
-def _can_change(z: StepFloats) -> bool:
+def _can_change(z: Floats) -> bool:
     """Whether the fit could find a change at all; most series need none.
 
     If it finds one, joining two neighbouring segments would lose the penalty (`_join_costs`); that loss is at
@@ -139,7 +135,7 @@ def _can_change(z: StepFloats) -> bool:
     return bool(np.any(sums * sums >= _needed(len(s))))
 
 
-def _join_costs(z: StepFloats) -> bool:
+def _join_costs(z: Floats) -> bool:
     """Whether joining some two neighbouring segments would lose the penalty."""
     s = np.concatenate([[0.0], np.cumsum(z - z.mean())])
     for middle in range(SHORTEST_NIGHTS, len(z) - SHORTEST_NIGHTS + 1):
@@ -153,13 +149,12 @@ def _join_costs(z: StepFloats) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _needed(n: int) -> StepFloats:
+def _needed(n: int) -> Floats:
     """Return what the squared sum of a segment must reach, for every pair of its ends."""
     length = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     return np.where(length >= SHORTEST_NIGHTS, length * PENALTY / 2, np.inf)
 
 
-HistoryFloats = NDArray[np.float64]
 Times = NDArray[np.datetime64]
 # A step is located to the night, give or take one; an alarm comes up to three nights after what caused it.
 _STEP_SLACK, _ALARM_SLACK = 1, 3
@@ -212,7 +207,7 @@ class HistoryChange(Record):
 def findings(
     series: Sequence[SeriesLabel],  # whose they are
     times: Times,  # when the runs were, in order
-    values: HistoryFloats,  # series x runs, NaN where there is no value
+    values: Floats,  # series x runs, NaN where there is no value
     events: Mapping[str, Sequence[SeenChange]],  # the inventory changes by node
     common: Sequence[SeenChange] = (),  # the changes of hosts that are no nodes
     *,
@@ -248,7 +243,7 @@ def findings(
             }
         )
 
-    def alarm(a: Alarm, of: SeriesLabel, near: Sequence[SeenChange], row: HistoryFloats) -> HistoryChange:
+    def alarm(a: Alarm, of: SeriesLabel, near: Sequence[SeenChange], row: Floats) -> HistoryChange:
         seen = times[np.isfinite(row)]
         at = int(np.searchsorted(seen, times[a.night]))
         kind: Kind = "alarm" if a.chart == "step" else "drift"
@@ -303,7 +298,7 @@ def _nights(changes: Sequence[SeenChange], times: Times) -> list[int]:
     return sorted(place for place in places if place < len(times))
 
 
-def _resolutions(series: Sequence[SeriesLabel], values: HistoryFloats) -> HistoryFloats:
+def _resolutions(series: Sequence[SeriesLabel], values: Floats) -> Floats:
     """Return the step in which each series' metric is printed, from values of all its nodes."""
     by_metric: dict[str, float] = {}
     for row, label in enumerate(series):

@@ -150,8 +150,6 @@ def _medians(values: Floats) -> Floats:
     return np.asarray((pick[0] + pick[1]) / 2)
 
 
-CommonFloats = NDArray[np.float64]
-
 _KNOWN_NIGHTS = 5  # nights that a node must have before it says anything about the others
 
 # Beyond so many median deviations from the centre a node says nothing of it: three standard deviations. The
@@ -159,7 +157,7 @@ _KNOWN_NIGHTS = 5  # nights that a node must have before it says anything about 
 _REACH, _ROUNDS = 3 * 1.4826, 4
 
 
-def split_common(values: CommonFloats) -> tuple[CommonFloats, CommonFloats]:
+def split_common(values: Floats) -> tuple[Floats, Floats]:
     """Return (each node's values without what all did, the common factor by night).
 
     Args:
@@ -199,7 +197,7 @@ def split_common(values: CommonFloats) -> tuple[CommonFloats, CommonFloats]:
     return own, common
 
 
-def _centre(shares: CommonFloats) -> tuple[float, CommonFloats]:
+def _centre(shares: Floats) -> tuple[float, Floats]:
     """Return the biweight centre (Mosteller and Tukey 1977), and what each share weighs in it.
 
     A tenth that is sick does not move it. It would move a median by an eighth of the noise of a night, away

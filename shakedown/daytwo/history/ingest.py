@@ -107,8 +107,8 @@ def _known(store: HistoryStore, run: str, content: str, folder: Path) -> str:
         raise BadInput(f"is a copy of run {same.run}", fix="leave it out", file=folder)
     mine = store.entries.get(run)
     if mine is None or not store.readable(run):
-        if mine is not None and any(run in month.runs for month in store.months.values()):
-            _forget_month_of(store, run)
+        if mine is not None and (month := store.month_of(run)):
+            _forget_month(store, month)
         return ""
     if mine.content != content:
         raise BadInput(
@@ -131,12 +131,12 @@ def _refuse_renamed(store: HistoryStore, run: str, outputs: tuple[str, ...], fol
             )
 
 
-def _forget_month_of(store: HistoryStore, run: str) -> None:
-    """Give up a month's file that cannot be read, so that its runs can be taken in again, one by one."""
-    month = next(m for m in store.months.values() if run in m.runs)
+def _forget_month(store: HistoryStore, month: Month) -> Path:
+    """Give up a month's file that cannot be read, so that its runs can be taken in again; return it."""
     held = store.layout.month(month.month, month.number, "json")
     held.rename(held.with_suffix(".lost"))
     del store.months[month.month]
+    return held
 
 
 def forget(store: HistoryStore, run: str) -> list[Path]:
@@ -144,11 +144,8 @@ def forget(store: HistoryStore, run: str) -> list[Path]:
 
     A month's files are set aside with all its runs that have no file of their own any more.
     """
-    if any(run in month.runs for month in store.months.values()):
-        month = next(m for m in store.months.values() if run in m.runs)
-        held = store.layout.month(month.month, month.number, "json")
-        _forget_month_of(store, run)
-        return [held]
+    if month := store.month_of(run):
+        return [_forget_month(store, month)]
     paths = [store.layout.file("values", run), store.layout.ledger(run)]
     there = [path for path in paths if path.exists()]
     for path in there:

@@ -126,7 +126,6 @@ def limit(
     return float(ratios[min(int(np.searchsorted(false, share)), _DRAWN - 1)])
 
 
-ChartFloats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 LEARNING_NIGHTS = 30  # nights that a series must have before it can give an alarm
@@ -174,12 +173,7 @@ class Charts:
     """The state of all series. Values have their sign turned so that more is worse."""
 
     def __init__(
-        self,
-        values: ChartFloats,
-        higher: bool | NDArray[np.bool_],
-        resolution: float | ChartFloats,
-        *,
-        pooled: bool,
+        self, values: Floats, higher: bool | NDArray[np.bool_], resolution: float | Floats, *, pooled: bool
     ) -> None:
         count, nights = values.shape
         self.sign = np.where(np.broadcast_to(higher, count), -1.0, 1.0)
@@ -279,7 +273,7 @@ class Charts:
     def _for_all(self, noise: NightNoise, begun: Flags) -> NightNoise:
         """Return the noise with a place for every series; those that have not begun have none."""
 
-        def placed(of: ChartFloats) -> ChartFloats:
+        def placed(of: Floats) -> Floats:
             every = np.full(len(begun), 0.5)
             every[begun] = of
             return every
@@ -289,22 +283,20 @@ class Charts:
             noise, spread=spread, ar=placed(noise.ar), tail=placed(noise.tail), odd=placed(noise.odd)
         )
 
-    def _least(self) -> ChartFloats:
+    def _least(self) -> Floats:
         """Return the least spread of each series: a step of its print, and 1e-4 of its level.
 
         No RDMA or GPU benchmark repeats better than that from night to night.
         """
         return np.asarray(np.maximum(self.resolution, 1e-4 * np.abs(np.nan_to_num(self.home))))
 
-    def _level(self) -> tuple[ChartFloats, ChartFloats]:
+    def _level(self) -> tuple[Floats, Floats]:
         """Return the level of late and the nights that it is known from."""
         there = np.isfinite(self.recent)
         nights = np.maximum(there.sum(axis=1), 1).astype(np.float64)
         return np.where(there, self.recent, 0.0).sum(axis=1) / nights, nights
 
-    def _score(
-        self, x: ChartFloats, level: ChartFloats, nights: ChartFloats, ready: Flags, noise: NightNoise
-    ) -> None:
+    def _score(self, x: Floats, level: Floats, nights: Floats, ready: Flags, noise: NightNoise) -> None:
         rows = np.flatnonzero(ready)
         away = np.where(ready, x - level, 0.0)
         fresh = np.sqrt(1 + 1 / nights)
@@ -323,9 +315,7 @@ class Charts:
         self.run = np.where(ready, np.where(worse, self.run + 1, 0), self.run)
         self.better = np.where(ready, np.where(score < -WORSE_NIGHT, self.better + 1, 0), self.better)
 
-    def _find(
-        self, night: int, level: ChartFloats, nights: ChartFloats, ready: Flags, noise: NightNoise
-    ) -> None:
+    def _find(self, night: int, level: Floats, nights: Floats, ready: Flags, noise: NightNoise) -> None:
         scale = np.maximum(np.abs(level), 1e-300)
         home_scale = np.maximum(np.abs(self.home), 1e-300)
         inflated = (1 + noise.ar) / (1 - noise.ar)
@@ -376,13 +366,7 @@ class Charts:
             self._raise(int(i), night, "drift", float(loss[i]), float(self.home[i]), float(loss[i]))
 
     def _beyond(
-        self,
-        rows: NDArray[np.intp],
-        length: int,
-        limit: float,
-        agree: bool,
-        unsure: ChartFloats,
-        ar: ChartFloats,
+        self, rows: NDArray[np.intp], length: int, limit: float, agree: bool, unsure: Floats, ar: Floats
     ) -> Flags:
         """Whether the sum of the last scores is beyond a limit in its own standard deviations."""
         scores = self.scores[rows, -length:]
@@ -393,9 +377,7 @@ class Charts:
         most_sigma = limit + (_CORRELATED * np.minimum(ar / 0.3, 1.0) if agree else 0.0)
         return np.asarray(total > most_sigma * sigma)
 
-    def _likely(
-        self, rows: NDArray[np.intp], level: ChartFloats, nights: ChartFloats, noise: NightNoise
-    ) -> Flags:
+    def _likely(self, rows: NDArray[np.intp], level: Floats, nights: Floats, noise: NightNoise) -> Flags:
         """Whether tonight and the night before are a step by themselves."""
         last = np.arange(-3, 0) + self.seen[rows][:, None]
         away = np.take_along_axis(self.order[rows], last, axis=1) - level[rows, None]
@@ -414,7 +396,7 @@ class Charts:
         self.quiet[i] = 0
         self.found.append(Alarm(i, night, chart, -effect, before * float(self.sign[i]), True))
 
-    def _recover(self, x: ChartFloats, ready: Flags, noise: NightNoise) -> None:
+    def _recover(self, x: Floats, ready: Flags, noise: NightNoise) -> None:
         """End the alarms of series that are back where they were."""
         standing = ready & (self.alarmed >= 0)
         back = np.minimum(WORSE_NIGHT * noise.spread, 0.5 * self.told * np.abs(self.home))
@@ -424,7 +406,7 @@ class Charts:
             self._begin_at(over, np.broadcast_to(self.home[over][:, None], (int(over.sum()), LEVEL_NIGHTS)))
             self.alarmed[over], self.told[over], self.quiet[over] = -1, 0.0, 0
 
-    def _begin_at(self, which: Flags, nights: ChartFloats) -> None:
+    def _begin_at(self, which: Flags, nights: Floats) -> None:
         """Start a level from given nights."""
         self.recent[which] = np.nan
         self.recent[which, : nights.shape[1]] = nights
@@ -432,7 +414,7 @@ class Charts:
         self.scores[which] = np.nan
         self.run[which] = self.odd_run[which] = self.better[which] = 0
 
-    def _take(self, x: ChartFloats, ready: Flags, noise: NightNoise) -> None:
+    def _take(self, x: Floats, ready: Flags, noise: NightNoise) -> None:
         """Take the night into the level, drawn in."""
         rows = np.flatnonzero(ready)
         level, _ = self._level()

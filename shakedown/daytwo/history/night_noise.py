@@ -114,7 +114,6 @@ def _table(near: float) -> tuple[Floats, Floats]:
 # leave open is taken from all (empirical Bayes; variances as in Smyth, Stat. Appl. Genet. Mol. Biol. 3,
 # 2004).
 
-NoiseFloats = NDArray[np.float64]
 
 CLIP = 3.0  # residuals beyond this many spreads are drawn in before they count, while learning and after
 # What is believed of a series alone, without others of its metric: AR(1) of nightly benchmarks on shared
@@ -132,11 +131,11 @@ _SAME_LEVEL = 0.999  # two nights of one level differ by more in one of a thousa
 class NightNoise:
     """What is known of the noise of many series, as arrays by series unless said."""
 
-    spread: NoiseFloats  # in the values' unit
-    ar: NoiseFloats  # correlation from one night to the next, 0 to 0.9
-    tail: NoiseFloats  # degrees of freedom of the Student's t that has the series' tails
+    spread: Floats  # in the values' unit
+    ar: Floats  # correlation from one night to the next, 0 to 0.9
+    tail: Floats  # degrees of freedom of the Student's t that has the series' tails
     scale: float  # of that t, in spreads
-    odd: NoiseFloats  # probability of an odd night for the worse
+    odd: Floats  # probability of an odd night for the worse
     new: Tails  # of what the night before did not lead to expect, of all series
     closer: float  # by so much more than `ar` nights are correlated that have no gap between them
 
@@ -153,19 +152,19 @@ class NightNoise:
         spread, ar, tail, odd = (known[rows] for known in (self.spread, self.ar, self.tail, self.odd))
         return NightNoise(spread, ar, tail, self.scale, odd, self.new, self.closer)
 
-    def lead(self, series: NDArray[np.intp], gaps: NDArray[np.intp]) -> NoiseFloats:
+    def lead(self, series: NDArray[np.intp], gaps: NDArray[np.intp]) -> Floats:
         """Return the correlation with the night before, that many nights ago."""
         return _lead(self.ar[series], gaps, self.closer)
 
 
 def learn(
-    residuals: NoiseFloats,  # series x nights, about the series' level, in time, NaN after the last
-    scores: NoiseFloats,  # residuals in the spreads that were known then, NaN where there is none
+    residuals: Floats,  # series x nights, about the series' level, in time, NaN after the last
+    scores: Floats,  # residuals in the spreads that were known then, NaN where there is none
     when: NDArray[np.intp],  # which night each of them was
-    odd: NoiseFloats,  # odd nights for the worse that each series had
-    nights: NoiseFloats,  # nights that were looked at for them
+    odd: Floats,  # odd nights for the worse that each series had
+    nights: Floats,  # nights that were looked at for them
     # The least spread of each: values that are printed in steps may stand still and are not without noise.
-    least: NoiseFloats,
+    least: Floats,
     *,
     pooled: bool,  # whether the series are of one metric, and share what they know
 ) -> NightNoise:
@@ -186,7 +185,7 @@ def learn(
     return NightNoise(spread, ar, tail, scale, _odd(odd, nights, pooled=pooled), new, closer)
 
 
-def first_residuals(values: NoiseFloats) -> tuple[NoiseFloats, NoiseFloats]:
+def first_residuals(values: Floats) -> tuple[Floats, Floats]:
     """Return (level, residuals) of learning nights: a winsorised mean, which odd nights do not move."""
     middle = np.median(values, axis=1)
     spread = np.median(np.abs(values - middle[:, None]), axis=1) * 1.4826
@@ -197,7 +196,7 @@ def first_residuals(values: NoiseFloats) -> tuple[NoiseFloats, NoiseFloats]:
     return level, np.clip(values - level[:, None], -limit, limit)
 
 
-def window_variance(length: int, ar: NoiseFloats) -> NoiseFloats:
+def window_variance(length: int, ar: Floats) -> Floats:
     """Return the variance of the sum of so many neighbouring AR(1) nights of variance 1."""
     total = np.full_like(ar, float(length))
     for lag in range(1, length):
@@ -205,7 +204,7 @@ def window_variance(length: int, ar: NoiseFloats) -> NoiseFloats:
     return total
 
 
-def normal_scores(z: NoiseFloats, noise: NightNoise) -> NoiseFloats:
+def normal_scores(z: Floats, noise: NightNoise) -> Floats:
     """Return what a normal value as rare as z would be, by the tails that all series show."""
     # Imported here for its cost: few questions to a history need it.
     from scipy.special import ndtri, stdtr
@@ -214,7 +213,7 @@ def normal_scores(z: NoiseFloats, noise: NightNoise) -> NoiseFloats:
     return np.asarray(np.sign(z) * size, dtype=np.float64)
 
 
-def one_level(noise: NightNoise) -> NoiseFloats:
+def one_level(noise: NightNoise) -> Floats:
     """Return how far apart two nights of one level can be, in the values' unit, by the tails found."""
     from scipy.special import stdtrit
 
@@ -222,18 +221,18 @@ def one_level(noise: NightNoise) -> NoiseFloats:
     return np.asarray(np.sqrt(2) * far * noise.spread, dtype=np.float64)
 
 
-def _lead(ar: NoiseFloats, gaps: NDArray[np.intp], closer: float) -> NoiseFloats:
+def _lead(ar: Floats, gaps: NDArray[np.intp], closer: float) -> Floats:
     return np.asarray(np.minimum(ar + np.where(gaps == 1, closer, 0.0), MOST_AR))
 
 
-def _products(r: NoiseFloats) -> tuple[NoiseFloats, NoiseFloats]:
+def _products(r: Floats) -> tuple[Floats, Floats]:
     """Return for each two neighbouring nights their product and mean square, 0 where one is missing."""
     both = np.isfinite(r[:, 1:]) & np.isfinite(r[:, :-1])
     product, square = r[:, 1:] * r[:, :-1], (r[:, 1:] ** 2 + r[:, :-1] ** 2) / 2
     return np.where(both, product, 0.0), np.where(both, square, 0.0)
 
 
-def _closer(r: NoiseFloats, close: NDArray[np.bool_]) -> float:
+def _closer(r: Floats, close: NDArray[np.bool_]) -> float:
     """Return by how much more nights without a gap between are correlated than all, over all series."""
     product, square = _products(r)
     # Each series weighs the same, however wide its noise.
@@ -245,7 +244,7 @@ def _closer(r: NoiseFloats, close: NDArray[np.bool_]) -> float:
     return max(float(product[close].sum() / square[close].sum() - product.sum() / square.sum()), 0.0)
 
 
-def _autocorrelation(r: NoiseFloats, *, pooled: bool) -> NoiseFloats:
+def _autocorrelation(r: Floats, *, pooled: bool) -> Floats:
     products, squares = _products(r)
     n = np.maximum((squares > 0).sum(axis=1), 1)
     raw = products.sum(axis=1) / np.maximum(squares.sum(axis=1), 1e-300)
@@ -265,9 +264,7 @@ def _autocorrelation(r: NoiseFloats, *, pooled: bool) -> NoiseFloats:
     return np.asarray(np.clip(both_know, 0.0, MOST_AR), dtype=np.float64)
 
 
-def _spread(
-    r: NoiseFloats, ar: NoiseFloats, least: NoiseFloats, *, pooled: bool
-) -> tuple[NoiseFloats, NoiseFloats]:
+def _spread(r: Floats, ar: Floats, least: Floats, *, pooled: bool) -> tuple[Floats, Floats]:
     there = np.isfinite(r)
     n = np.maximum(there.sum(axis=1), 2)
     # Nights that hang together are fewer: for the mean by the first factor, for the variance by the second.
@@ -292,7 +289,7 @@ def _spread(
     return np.sqrt(held), freedom + shared
 
 
-def _between(squares: NoiseFloats, there: NDArray[np.bool_]) -> float:
+def _between(squares: Floats, there: NDArray[np.bool_]) -> float:
     """Return how much the logarithms of variances differ between series, and a standard error more.
 
     It is what the first and the second half of the nights have in common, however heavy the tails.
@@ -309,7 +306,7 @@ def _between(squares: NoiseFloats, there: NDArray[np.bool_]) -> float:
     return float(covariance[0, 1] + error)
 
 
-def _new(scores: NoiseFloats, lead: NoiseFloats) -> NoiseFloats:
+def _new(scores: Floats, lead: Floats) -> Floats:
     """Return what each night has that the night before did not lead to expect."""
     lead = np.where(np.isfinite(scores[:, :-1]), lead, 0.0)
     before = np.clip(np.nan_to_num(scores[:, :-1]), -CLIP, CLIP)
@@ -318,7 +315,7 @@ def _new(scores: NoiseFloats, lead: NoiseFloats) -> NoiseFloats:
     return new
 
 
-def _odd(odd: NoiseFloats, nights: NoiseFloats, *, pooled: bool) -> NoiseFloats:
+def _odd(odd: Floats, nights: Floats, *, pooled: bool) -> Floats:
     """Return the probability of an odd night, of each series' own count and everyone's share."""
     total, looked = (float(odd.sum()), float(nights.sum())) if pooled else (0.0, 0.0)
     share = max((total + 1) / (looked + _ODD_PRIOR_NIGHTS), 1e-4)

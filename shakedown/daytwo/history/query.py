@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shakedown.daytwo.compare.run_folders import Change, PartKey, part_differences
-from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, HistoryStore, sort_rows
+from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, HistoryStore, codes, sort_rows
 from shakedown.records.base import Better, Outcome
 
 Floats = NDArray[np.float64]
@@ -134,9 +134,9 @@ def fleet(
     if table.num_rows == 0:
         return None
     table = _of_last_unit(store, metric, table)
-    nodes, row = _codes(table["node"])
+    nodes, row = codes(table["node"])
     seconds = table["time"].cast(pa.int64()).to_numpy() // 1000
-    runs, run = _codes(table["run"])
+    runs, run = codes(table["run"])
     # Runs in time; two at the same moment keep the order of their names.
     first = np.full(len(runs), np.iinfo(np.int64).max)
     np.minimum.at(first, run, seconds)
@@ -172,8 +172,8 @@ def events(store: HistoryStore, hosts: set[str] | None = None) -> list[Event]:
     if table.num_rows == 0:
         return []
     table = sort_rows(table, ("host", "time", "run"))
-    names, host = _codes(table["host"])
-    digests, digest = _codes(table["digest"])
+    names, host = codes(table["host"])
+    digests, digest = codes(table["digest"])
     differs = np.flatnonzero((host[1:] == host[:-1]) & (digest[1:] != digest[:-1])) + 1
     if not len(differs):
         return []
@@ -222,16 +222,3 @@ def _read(
         for path, runs in store.files(kind)
     ]
     return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the sorted distinct texts of a column, and each row's place among them."""
-    array = column.combine_chunks()
-    if not pa.types.is_dictionary(array.type):
-        array = array.dictionary_encode()
-    names = array.dictionary.to_pylist()
-    used = np.unique(array.indices.to_numpy())
-    order = sorted(used.tolist(), key=lambda i: names[i])
-    place = np.zeros(len(names), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return [names[i] for i in order], place[array.indices.to_numpy()]

@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import ConfigDict, Field, ValidationError
+from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.judge.verdict import Judged
-from shakedown.records.base import Better, Name, Outcome, Record, Stage
+from shakedown.records.base import Better, Document, Name, Outcome, Stage, params_text
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_bytes
@@ -67,7 +68,7 @@ def node_values(judged: Judged) -> list[NodeValue]:
         item = block.item
         if item.stage is Stage.CONFIG or item.metric.startswith("counter."):
             continue
-        params = ",".join(f"{k}={item.params[k]}" for k in sorted(item.params)) or "-"
+        params = params_text(item.params)
         start = f"{item.stage}/{item.test}/{item.metric}"
         for (_, nodes, rail, direction), verdict in zip(item.cells(), block.cells, strict=True):
             for node, role in _roles(nodes, direction):
@@ -198,10 +199,9 @@ STATES = pa.schema(
 ROW_GROUP = 32_768
 
 
-class LedgerRun(Record):
+class LedgerRun(Document):
     """One run of the ledger."""
 
-    schema_: int = Field(default=1, alias="schema", ge=1, le=1)
     run: Name
     system: Name
     created: str
@@ -214,19 +214,14 @@ class LedgerRun(Record):
     metrics: tuple[str, ...]
     others: tuple[Name, ...] = ()  # hosts of the inventory that are no nodes: switches, the submit host
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-
-class Month(Record):
+class Month(Document):
     """What a month's file holds."""
 
-    schema_: int = Field(default=1, alias="schema", ge=1, le=1)
     month: str
     number: int
     runs: tuple[Name, ...]
     rows: int
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 @dataclass(frozen=True)
@@ -353,9 +348,13 @@ class HistoryStore:
         write_aside(self.layout.ledger(entry.run), to_json(entry))
         self.entries[entry.run] = entry
 
+    def month_of(self, run: str) -> Month | None:
+        """Return the month that a run was merged into, if it was."""
+        return next((m for m in self.months.values() if run in m.runs), None)
+
     def readable(self, run: str) -> bool:
         """Whether a run can be read back, from every file that holds something of it: each page of each."""
-        month = next((m for m in self.months.values() if run in m.runs), None)
+        month = self.month_of(run)
         if month is None:
             paths = [self.layout.file(kind, run) for kind in ("values", "hosts", "states")]
         else:
@@ -404,17 +403,23 @@ def sort_rows(table: pa.Table, by: tuple[str, ...]) -> pa.Table:
     """Return a table sorted by some columns, the first one first."""
     keys = []
     for name in reversed(by):  # lexsort: the last is the first
-        column = table[name].combine_chunks()
-        if pa.types.is_string(column.type):
-            column = column.dictionary_encode()
-        if pa.types.is_dictionary(column.type):
-            order = np.argsort(np.array(column.dictionary.to_pylist(), dtype=str))
-            rank = np.empty(len(order), dtype=np.int64)
-            rank[order] = np.arange(len(order))
-            keys.append(rank[column.indices.to_numpy()])
-        else:
-            keys.append(column.cast(pa.int64()).to_numpy())
+        column = table[name]
+        time = pa.types.is_timestamp(column.type)
+        keys.append(column.cast(pa.int64()).to_numpy() if time else codes(column)[1])
     return table.take(pa.array(np.lexsort(keys)))
+
+
+def codes(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the sorted distinct texts of a column, and each row's place among them."""
+    array = column.combine_chunks()
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    names = array.dictionary.to_pylist()
+    used = np.unique(array.indices.to_numpy())
+    order = sorted(used.tolist(), key=lambda i: names[i])
+    place = np.zeros(len(names), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return [names[i] for i in order], place[array.indices.to_numpy()]
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from pydantic import FiniteFloat, ValidationError
 
@@ -102,8 +103,17 @@ class Nightly:
                 )
             run = f"night-{now.strftime('%Y%m%dT%H%M%SZ')}"
             folder = self.state / "runs" / run
+            about: dict[str, Any] = {
+                "system": site.fabric.system,
+                "run": run,
+                "started": now.strftime(_TIME),
+                "not_idle": not_idle,
+                "nights_to_cover": nights_to_cover(costs, budget_s=self.config.budget_s),
+                "acted": self.config.drain.act,
+            }
             if not shares:
-                return self._empty(site, run, now, not_idle, costs, covered, problems)
+                about |= {"overdue": self._overdue(site, covered, costs, now), "problems": tuple(problems)}
+                return Night(**about, ended=_now(), reason="fewer than two nodes are idle")
             plan, jobs, slots = nightly_plan(
                 site,
                 catalogue_of_site(site, Path(self.config.inventory)),
@@ -123,56 +133,20 @@ class Nightly:
             actions = self._drain(folder, problems)
             self._tidy(now, problems)
             return Night(
-                system=plan.system,
-                run=run,
-                started=now.strftime(_TIME),
+                **about,
                 ended=_now(),
                 outcome=verdict.outcome if verdict else Outcome.NOT_RUN,
                 reason=verdict.reason if verdict else "the run could not be judged",
                 measured=verdict.coverage.measured if verdict else 0,
                 planned=verdict.coverage.planned if verdict else 0,
                 nodes=plan.nodes,
-                not_idle=not_idle,
                 shares=len(shares),
-                nights_to_cover=nights_to_cover(costs, budget_s=self.config.budget_s),
                 overdue=self._overdue(site, covered, costs, now),
                 failed=tuple(c.reason for c in verdict.cells) if verdict else (),
                 alarms=tuple(alarms),
                 actions=tuple(actions),
-                acted=self.config.drain.act,
                 problems=tuple(problems),
             )
-
-    def _empty(
-        self,
-        site: Site,
-        run: str,
-        now: datetime,
-        not_idle: dict[str, str],
-        costs: dict[str, float],
-        covered: Rotation,
-        problems: list[str],
-    ) -> Night:
-        return Night(
-            system=site.fabric.system,
-            run=run,
-            started=now.strftime(_TIME),
-            ended=_now(),
-            outcome=Outcome.NOT_RUN,
-            reason="fewer than two nodes are idle",
-            measured=0,
-            planned=0,
-            nodes=(),
-            not_idle=not_idle,
-            shares=0,
-            nights_to_cover=nights_to_cover(costs, budget_s=self.config.budget_s),
-            overdue=self._overdue(site, covered, costs, now),
-            failed=(),
-            alarms=(),
-            actions=(),
-            acted=self.config.drain.act,
-            problems=tuple(problems),
-        )
 
     def _judge(self, folder: Path, problems: list[str]) -> Verdict | None:
         from shakedown.collect.run import collect

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from shakedown.daytwo.draining import Action
 from shakedown.daytwo.history.alarms_and_steps import HistoryChange
@@ -29,18 +29,18 @@ class Night(Record):
     run: str
     started: str
     ended: str
-    outcome: Outcome
+    outcome: Outcome = Outcome.NOT_RUN
     reason: str
-    measured: int
-    planned: int
-    nodes: tuple[str, ...]  # measured tonight
+    measured: int = 0
+    planned: int = 0
+    nodes: tuple[str, ...] = ()  # measured tonight
     not_idle: dict[str, str]  # node: what Slurm says of it
-    shares: int
+    shares: int = 0
     nights_to_cover: int
     overdue: tuple[str, ...]  # node slot, beyond twice the nights that a round takes
-    failed: tuple[str, ...]  # reasons of cells, each with its place, worst first
-    alarms: tuple[HistoryChange, ...]  # standing
-    actions: tuple[Action, ...]
+    failed: tuple[str, ...] = ()  # reasons of cells, each with its place, worst first
+    alarms: tuple[HistoryChange, ...] = ()  # standing
+    actions: tuple[Action, ...] = ()
     acted: bool
     problems: tuple[str, ...]
 
@@ -115,16 +115,19 @@ def metrics(night: Night) -> str:
                 "1 for the outcome of the last night, 0 for the three others.",
                 ((system | {"outcome": o}, int(o == night.outcome)) for o in outcomes),
             ),
-            family("shakedown_nightly_end_seconds", "When it ended, Unix time.", [(system, ended)]),
-            family("shakedown_nightly_cells_planned", "Cells planned.", [(system, night.planned)]),
-            family("shakedown_nightly_cells_measured", "Cells measured.", [(system, night.measured)]),
-            family("shakedown_nightly_nodes", "Nodes measured.", [(system, len(night.nodes))]),
-            family("shakedown_nightly_nodes_not_idle", "Nodes left out.", [(system, len(night.not_idle))]),
-            family("shakedown_nightly_overdue", "Slots of nodes overdue.", [(system, len(night.overdue))]),
-            family("shakedown_nightly_problems", "Its problems.", [(system, len(night.problems))]),
-            family("shakedown_nightly_alarms", "Standing alarms.", [(system, len(night.alarms))]),
-            family(
-                "shakedown_nightly_to_drain", "Nodes drained, or proposed to be.", [(system, len(drained))]
+            *(
+                family(f"shakedown_nightly_{name}", words, [(system, value)])
+                for name, words, value in (
+                    ("end_seconds", "When it ended, Unix time.", ended),
+                    ("cells_planned", "Cells planned.", night.planned),
+                    ("cells_measured", "Cells measured.", night.measured),
+                    ("nodes", "Nodes measured.", len(night.nodes)),
+                    ("nodes_not_idle", "Nodes left out.", len(night.not_idle)),
+                    ("overdue", "Slots of nodes overdue.", len(night.overdue)),
+                    ("problems", "Its problems.", len(night.problems)),
+                    ("alarms", "Standing alarms.", len(night.alarms)),
+                    ("to_drain", "Nodes drained, or proposed to be.", len(drained)),
+                )
             ),
             family(
                 "shakedown_nightly_alarm_shift",
@@ -143,19 +146,19 @@ SIGNATURE, STAMP = "X-Shakedown-Signature", "X-Shakedown-Timestamp"
 
 def deliver(night: Night, wanted: Delivery) -> list[str]:
     """Deliver in every way that is asked for; return what went wrong, one line each."""
-    ways: list[tuple[str, Callable[[], None]]] = []
-    if wanted.file is not None:
-        ways.append(("file", lambda: _file(night, Path(wanted.file or ""))))
-    if wanted.textfile is not None:
-        ways.append(("textfile", lambda: _textfile(night, Path(wanted.textfile or ""))))
-    if wanted.mail is not None and not (wanted.mail.only_if_needed and night.calm):
-        ways.append(("mail", lambda: _mail(night, wanted.mail)))
-    if wanted.webhook is not None and not (wanted.webhook.only_if_needed and night.calm):
-        ways.append(("webhook", lambda: _webhook(night, wanted.webhook)))
+    ways: dict[str, Callable[[Night, Any], None]] = {
+        "file": _file,
+        "textfile": _textfile,
+        "mail": _mail,
+        "webhook": _webhook,
+    }
     failed = []
-    for name, way in ways:
+    for name, way in ways.items():
+        where = getattr(wanted, name)
+        if where is None or (night.calm and getattr(where, "only_if_needed", False)):
+            continue
         try:
-            way()
+            way(night, where)
         except (OSError, BadInput, smtplib.SMTPException) as error:
             failed.append(f"{name}: {error}")
     return failed
@@ -169,19 +172,19 @@ def signature(key: bytes, stamp: str, body: bytes) -> str:
     return "sha256=" + hmac.new(key, stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
-def _file(night: Night, path: Path) -> None:
+def _file(night: Night, file: str) -> None:
+    path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_aside(path, text(night).encode())
     write_aside(path.with_suffix(".json"), (night.model_dump_json(indent=1) + "\n").encode())
 
 
-def _textfile(night: Night, path: Path) -> None:
-    write_aside(path, metrics(night).encode())
-    path.chmod(0o644)  # node_exporter is another user
+def _textfile(night: Night, file: str) -> None:
+    write_aside(Path(file), metrics(night).encode())
+    Path(file).chmod(0o644)  # node_exporter is another user
 
 
-def _mail(night: Night, mail: Mail | None) -> None:
-    assert mail is not None
+def _mail(night: Night, mail: Mail) -> None:
     message = EmailMessage()
     message["Subject"], message["From"], message["To"] = subject(night), mail.sender, ", ".join(mail.to)
     message.set_content(text(night))
@@ -189,8 +192,7 @@ def _mail(night: Night, mail: Mail | None) -> None:
         server.send_message(message)
 
 
-def _webhook(night: Night, hook: Webhook | None) -> None:
-    assert hook is not None
+def _webhook(night: Night, hook: Webhook) -> None:
     body, stamp = night.model_dump_json().encode(), str(int(time.time()))
     headers = {"Content-Type": "application/json", STAMP: stamp}
     headers[SIGNATURE] = signature(_key(Path(hook.key_file)), stamp, body)

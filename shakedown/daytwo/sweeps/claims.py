@@ -52,6 +52,9 @@ class _Place:
         return f"nccl_{self.pairing.combination.operation}"
 
 
+_Reader = Callable[[ReferenceEntry, Sequence[_Place], Sequence[ReferenceEntry]], Iterator[Claim]]
+
+
 def sides_of(entries: Iterable[ReferenceEntry]) -> tuple[tuple[str, str], ...]:
     """Return the (side, baseline) that claims are about, each once."""
     found = {str(entry.scope.get("configuration", "")).partition(AGAINST) for entry in entries}
@@ -125,45 +128,36 @@ def _reduction(
             yield _judged(entry, [time_reduction_percent(x, 1) for x in _samples(ratio)])
 
 
-def _lowest(
-    entry: ReferenceEntry, places: Sequence[_Place], claims: Sequence[ReferenceEntry]
-) -> Iterator[Claim]:
-    yield _end(entry, places, claims, min)
-
-
-def _highest(
-    entry: ReferenceEntry, places: Sequence[_Place], claims: Sequence[ReferenceEntry]
-) -> Iterator[Claim]:
-    yield _end(entry, places, claims, max)
-
-
-def _end(
-    entry: ReferenceEntry,
-    places: Sequence[_Place],
-    claims: Sequence[ReferenceEntry],
-    choose: Callable[[Iterable[list[float]]], list[float]],
-) -> Claim:
-    """Hold the least or the most of the operations' bandwidth ratios; all that have claims are needed."""
+def _end(choose: Callable[[Iterable[list[float]]], list[float]]) -> _Reader:
+    """Return what holds the least or the most bandwidth ratio of all operations to a claim; none may lack."""
     keys = ("configuration", "size_bytes")
-    wanted = {
-        claim.test
-        for claim in claims
-        if claim.metric == "time_reduction" and all(claim.scope.get(k) == entry.scope.get(k) for k in keys)
-    }
-    ratios = {(place.test, place.pairing): place.row.busbw_ratio[place.number] for place in places}
-    there = [_samples(ratio) for ratio in ratios.values() if ratio is not None]
-    lacking = wanted - {test for (test, _), ratio in ratios.items() if ratio is not None}
-    if lacking or not there:
-        names = ", ".join(sorted(lacking)) or "every operation"
-        return _not_judged(entry, f"{names}: not measured on both sides")
-    return _judged(entry, choose(there))
+
+    def read(
+        entry: ReferenceEntry, places: Sequence[_Place], claims: Sequence[ReferenceEntry]
+    ) -> Iterator[Claim]:
+        wanted = {
+            claim.test
+            for claim in claims
+            if claim.metric == "time_reduction"
+            and all(claim.scope.get(k) == entry.scope.get(k) for k in keys)
+        }
+        ratios = {(place.test, place.pairing): place.row.busbw_ratio[place.number] for place in places}
+        there = [_samples(ratio) for ratio in ratios.values() if ratio is not None]
+        lacking = wanted - {test for (test, _), ratio in ratios.items() if ratio is not None}
+        if lacking or not there:
+            names = ", ".join(sorted(lacking)) or "every operation"
+            yield _not_judged(entry, f"{names}: not measured on both sides")
+        else:
+            yield _judged(entry, choose(there))
+
+    return read
 
 
 # Metric of a claim: what it is of the places that fit.
-_READ: dict[str, Callable[[ReferenceEntry, Sequence[_Place], Sequence[ReferenceEntry]], Iterator[Claim]]] = {
+_READ: dict[str, _Reader] = {
     "time_reduction": _reduction,
-    "lowest_bandwidth_ratio": _lowest,
-    "highest_bandwidth_ratio": _highest,
+    "lowest_bandwidth_ratio": _end(min),
+    "highest_bandwidth_ratio": _end(max),
 }
 
 

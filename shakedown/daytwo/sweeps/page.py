@@ -28,12 +28,8 @@ def curves(found: SweepComparison) -> list[Chart]:
         _chart(found, pairing, f"ab-{number}-{metric}", metric)
         for number, pairing in enumerate(drawn, 1)
         for metric in ("time", "busbw")
-        if _drawable(pairing, metric)
+        if metric == "time" or any(value for row in pairing.rows for value in row.busbw_gb_per_s)
     ]
-
-
-def _drawable(pairing: Pairing, metric: str) -> bool:
-    return metric == "time" or any(value for row in pairing.rows for value in row.busbw_gb_per_s)
 
 
 def _chart(found: SweepComparison, pairing: Pairing, name: str, metric: str) -> Chart:
