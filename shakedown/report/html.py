@@ -16,10 +16,10 @@ from markupsafe import Markup
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.records.base import Outcome, Stage, tally
-from shakedown.records.plan import NotCovered
+from shakedown.records.plan import Plan
 from shakedown.records.reading import open_plain
 from shakedown.records.results import Measurement
-from shakedown.records.verdict import CauseVerdict, Coverage
+from shakedown.records.verdict import Coverage, Verdict
 from shakedown.report import heatmaps, tables, text, workloads
 from shakedown.report import tables as evidence
 from shakedown.report.findings import StoppedCells, Suspect, find, suspects
@@ -66,29 +66,17 @@ class Checksum:
 class ReportView:
     """What every renderer draws."""
 
-    run: str
-    system: str
-    profile: str
-    created: str
-    nodes: tuple[str, ...]
-    rails: tuple[str, ...]
-    outcome: Outcome
-    reason: str
-    coverage: Coverage
+    plan: Plan
+    verdict: Verdict
     coverage_percent: str
     outcomes: dict[Outcome, int]
     stages: tuple[StageRow, ...]
     times: tuple[StageTimeRow, ...]
-    not_covered: tuple[NotCovered, ...]
     can_tell: tuple[str, ...]  # the odds of its gates, and what the NICs' counters show
-    caveats: tuple[str, ...]
-    problems: tuple[str, ...]
-    unplanned: tuple[str, ...]
     transients: tuple[str, ...]  # what passed only when it was measured again
     findings: tuple[StoppedCells, ...]
     findings_left_out: int
     suspects: tuple[Suspect, ...]
-    causes: tuple[CauseVerdict, ...]
     groups: tuple[tables.GroupRow, ...]
     families: tuple[tables.FamilyRow, ...]
     cells: tuple[tables.CellRow, ...]
@@ -169,29 +157,17 @@ def build(source: ReportSource, checksum: Checksum | None = None) -> ReportView:
     counters, counters_left_out, still = evidence.counter_rows(source)
     inventory, inventory_aside, inventory_left_out = evidence.inventory_rows(source)
     return ReportView(
-        run=verdict.run,
-        system=plan.system,
-        profile=plan.profile or "",
-        created=plan.created,
-        nodes=plan.nodes,
-        rails=plan.rails,
-        outcome=verdict.outcome,
-        reason=verdict.reason,
-        coverage=verdict.coverage,
+        plan=plan,
+        verdict=verdict,
         coverage_percent=text.percent(verdict.coverage.measured, verdict.coverage.planned),
         outcomes=tally(verdict.outcomes),
         stages=_stages(source),
         times=stage_times(source),
-        not_covered=plan.not_covered,
         can_tell=(*plan.power, *plan.nic_counters),
-        caveats=plan.caveats,
-        problems=verdict.problems,
-        unplanned=verdict.unplanned,
         transients=tuple(cell.reason for cell in verdict.transients),
         findings=found,
         findings_left_out=found_left_out,
         suspects=suspects(source),
-        causes=verdict.causes,
         groups=groups,
         families=tables.family_rows(source, groups),
         cells=cells,

@@ -46,43 +46,52 @@ def _property(properties: ET.Element, name: str, value: str) -> None:
 
 
 def _cell(suite: ET.Element, cell: CellRow) -> None:
-    name = f"{cell.test} {cell.metric} [{cell.where}]"
-    properties = _case(suite, name, cell.outcome, cell.rule, cell.reason)
-    if cell.sort_value is not None:
-        _property(properties, "value", repr(cell.sort_value))
-    for key in ("unit", "gate", "reference", "source", "percent_of_reference", "percent_of_ceiling", "raw"):
-        _property(properties, key, str(getattr(cell, key) or ""))
-    _property(properties, "kind", cell.kind.value)
+    name = f"{cell.item.test} {cell.item.metric} [{cell.where}]"
+    properties = _case(suite, name, cell.found.outcome, cell.found.rule, cell.reason)
+    if cell.found.value is not None:
+        _property(properties, "value", repr(cell.found.value))
+    for key in ("unit", "gate", "reference"):
+        _property(properties, key, getattr(cell, key))
+    _property(properties, "source", cell.against.source)
+    for key in ("percent_of_reference", "percent_of_ceiling"):
+        _property(properties, key, getattr(cell, key))
+    _property(properties, "raw", cell.found.raw or "")
+    _property(properties, "kind", cell.against.kind.value)
 
 
 def _group(suite: ET.Element, group: GroupRow) -> None:
-    name = " ".join(p for p in (group.test, group.metric, group.params) if p)
-    counts = ", ".join(f"{count:,} {o.value}" for o, count in group.outcomes.items() if count)
+    name = " ".join(p for p in (group.item.test, group.item.metric, group.params) if p)
+    counts = ", ".join(f"{count:,} {o.value}" for o, count in group.found.outcomes.items() if count)
     properties = _case(suite, f"{name} [all cells]", group.outcome, "cells", counts)
-    for key in ("unit", "worst", "median", "best", "gate", "reference", "source", "percent_of_reference"):
-        _property(properties, key, str(getattr(group, key)))
-    _property(properties, "planned", str(group.planned))
-    _property(properties, "measured", str(group.measured))
+    for key in ("unit", "worst", "median", "best", "gate", "reference"):
+        _property(properties, key, getattr(group, key))
+    _property(properties, "source", group.against.source)
+    _property(properties, "percent_of_reference", group.percent_of_reference)
+    _property(properties, "planned", str(group.found.planned))
+    _property(properties, "measured", str(group.found.measured))
 
 
 def render_junit(view: ReportView) -> str:
     """Return the run as JUnit XML."""
-    root = ET.Element("testsuites", name=_clean(f"{view.system} {view.run}"))
+    verdict = view.verdict
+    root = ET.Element("testsuites", name=_clean(f"{view.plan.system} {verdict.run}"))
     suite = ET.SubElement(root, "testsuite", name="run")
     # Not "skipped" even for a run that was not run: somebody would take it for green.
-    open_ = view.outcome in (Outcome.NOT_RUN, Outcome.BASELINE)
-    judged = Outcome.INCONCLUSIVE if open_ else view.outcome
-    properties = _case(suite, "verdict", judged, view.outcome.value, f"{view.outcome.value}: {view.reason}")
-    _property(properties, "coverage", f"{view.coverage.measured}/{view.coverage.planned}")
+    open_ = verdict.outcome in (Outcome.NOT_RUN, Outcome.BASELINE)
+    judged = Outcome.INCONCLUSIVE if open_ else verdict.outcome
+    properties = _case(
+        suite, "verdict", judged, verdict.outcome.value, f"{verdict.outcome.value}: {verdict.reason}"
+    )
+    _property(properties, "coverage", f"{verdict.coverage.measured}/{verdict.coverage.planned}")
     _property(properties, "evidence_sha256", view.checksum.sha256 if view.checksum else "")
     for stage in view.stages:
         suite = ET.SubElement(root, "testsuite", name=stage.stage.value)
         if not view.every_cell:
             for group in view.groups:
-                if group.stage is stage.stage:
+                if group.item.stage is stage.stage:
                     _group(suite, group)
         for cell in view.cells:
-            if cell.stage is stage.stage:
+            if cell.item.stage is stage.stage:
                 _cell(suite, cell)
         if not len(suite):
             root.remove(suite)
@@ -124,18 +133,19 @@ def render_prometheus(view: ReportView) -> str:
 
     Single cells are those that the report lists: all of a small run, those that did not pass of a large one.
     """
-    run = {"run": view.run, "system": view.system}
+    verdict = view.verdict
+    run = {"run": verdict.run, "system": view.plan.system}
     groups = [
         (
             run
             | {
-                "stage": g.stage.value,
-                "test": g.test,
-                "metric": g.metric,
+                "stage": g.item.stage.value,
+                "test": g.item.test,
+                "metric": g.item.metric,
                 "rail": g.rails,
                 "params": g.params,
                 "unit": g.unit,
-                "reference": g.reference_id,
+                "reference": g.against.id,
             },
             g,
         )
@@ -145,19 +155,19 @@ def render_prometheus(view: ReportView) -> str:
         (
             run
             | {
-                "stage": c.stage.value,
-                "test": c.test,
-                "metric": c.metric,
+                "stage": c.item.stage.value,
+                "test": c.item.test,
+                "metric": c.item.metric,
                 "where": c.where,
                 "unit": c.unit,
-                "outcome": c.outcome.value,
+                "outcome": c.found.outcome.value,
             },
-            c.sort_value,
+            c.found.value,
         )
         for c in view.cells
     ]
     try:
-        created = [(run, datetime.fromisoformat(view.created).timestamp())]
+        created = [(run, datetime.fromisoformat(view.plan.created).timestamp())]
     except ValueError:
         created = []
     return "".join(
@@ -165,20 +175,26 @@ def render_prometheus(view: ReportView) -> str:
             family(
                 "shakedown_verdict",
                 "1 for the verdict on the run, 0 for the others.",
-                ((run | {"outcome": o.value}, int(o is view.outcome)) for o in Outcome),
+                ((run | {"outcome": o.value}, int(o is verdict.outcome)) for o in Outcome),
             ),
             family(
                 "shakedown_cells",
                 "Required cells by outcome.",
                 ((run | {"outcome": o.value}, n) for o, n in view.outcomes.items()),
             ),
-            family("shakedown_cells_planned", "Required cells planned.", [(run, view.coverage.planned)]),
-            family("shakedown_cells_measured", "Required cells measured.", [(run, view.coverage.measured)]),
+            family("shakedown_cells_planned", "Required cells planned.", [(run, verdict.coverage.planned)]),
+            family(
+                "shakedown_cells_measured", "Required cells measured.", [(run, verdict.coverage.measured)]
+            ),
             family("shakedown_plan_created_seconds", "When the run was planned, Unix time.", created),
             family(
                 "shakedown_test_cells",
                 "Cells of a test by outcome.",
-                ((labels | {"outcome": o.value}, n) for labels, g in groups for o, n in g.outcomes.items()),
+                (
+                    (labels | {"outcome": o.value}, n)
+                    for labels, g in groups
+                    for o, n in g.found.outcomes.items()
+                ),
             ),
             family(
                 "shakedown_test_value",
@@ -187,9 +203,9 @@ def render_prometheus(view: ReportView) -> str:
                     (labels | {"stat": stat}, value)
                     for labels, g in groups
                     for stat, value in (
-                        ("worst", g.worst_value),
-                        ("median", g.median_value),
-                        ("best", g.best_value),
+                        ("worst", g.found.worst),
+                        ("median", g.found.median),
+                        ("best", g.found.best),
                     )
                     if value is not None
                 ),
@@ -197,7 +213,7 @@ def render_prometheus(view: ReportView) -> str:
             family(
                 "shakedown_test_gate",
                 "The worst value of a test that still passes, in its unit.",
-                ((labels, g.gate_value) for labels, g in groups),
+                ((labels, g.against.gate) for labels, g in groups),
             ),
             family(
                 "shakedown_cell_value",

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.judge.verdict import counter_cell
-from shakedown.records.base import Better, Outcome, Stage
-from shakedown.records.plan import ReferenceKind
+from shakedown.records.base import Better, Outcome
+from shakedown.records.plan import PlanItem, Reference
 from shakedown.records.results import Component, CounterReading, Measurement
-from shakedown.records.verdict import CellVerdict
+from shakedown.records.verdict import CellVerdict, GroupVerdict
 from shakedown.report import text
 from shakedown.report.findings import because, where
 from shakedown.report.source import ReportSource, margin
@@ -22,34 +22,20 @@ MOST_CELLS = 1000
 class GroupRow:
     """All cells of one plan item, against their reference."""
 
+    item: PlanItem
+    against: Reference
+    found: GroupVerdict
     outcome: Outcome  # the worst outcome among its required cells
-    stage: Stage
-    test: str
-    metric: str
     params: str
     rails: str  # those of the plan item, "rail0,rail1"; empty if it has none
     unit: str
-    better: Better
-    planned: int
-    measured: int
-    outcomes: dict[Outcome, int]
-    worst_value: float | None
-    median_value: float | None
-    best_value: float | None
-    gate_value: float
     worst: str
     median: str
     best: str
     gate: str
     reference: str
-    reference_id: str
-    kind: ReferenceKind
-    source: str
-    set_by: str
     percent_of_reference: str  # of the worst value
     percent_of_ceiling: str  # of the value nearest the ceiling
-    required: bool
-    not_run: str | None
     standing: float  # of the worst value to its gate: 1 is at the gate, below 1 outside it
 
 
@@ -57,26 +43,19 @@ class GroupRow:
 class CellRow:
     """One cell against its reference."""
 
-    outcome: Outcome
-    stage: Stage
-    test: str
-    metric: str
+    item: PlanItem
+    against: Reference
+    found: CellVerdict
     where: str
     unit: str
     value: str
-    sort_value: float | None
     gate: str
     reference: str
-    reference_id: str
-    kind: ReferenceKind
-    source: str
     percent_of_reference: str
     percent_of_ceiling: str
     samples: int
     spread: str
-    rule: str
     reason: str
-    raw: str | None
 
 
 @dataclass(frozen=True)
@@ -100,34 +79,20 @@ def group_rows(source: ReportSource) -> tuple[GroupRow, ...]:
         values = [c.value for c in cells if c.value is not None]
         rows.append(
             GroupRow(
+                item=item,
+                against=reference,
+                found=group,
                 outcome=max(present, key=SEVERITY.__getitem__),
-                stage=item.stage,
-                test=item.test,
-                metric=item.metric,
                 params=text.params(item.params),
                 rails=",".join(rail for rail in item.rails if rail),
                 unit=text.unit(item.unit),
-                better=item.better,
-                planned=group.planned,
-                measured=group.measured,
-                outcomes=group.outcomes,
-                worst_value=group.worst,
-                median_value=group.median,
-                best_value=group.best,
-                gate_value=reference.gate,
                 worst=text.number(group.worst),
                 median=text.number(group.median),
                 best=text.number(group.best),
                 gate=text.number(reference.gate),
                 reference=text.number(reference.value),
-                reference_id=reference.id,
-                kind=reference.kind,
-                source=reference.source,
-                set_by=reference.set_by or "",
                 percent_of_reference=text.percent(group.worst, reference.value),
                 percent_of_ceiling=text.percent(max(values, default=None), reference.ceiling),
-                required=item.required,
-                not_run=item.not_run,
                 standing=margin(group.worst, reference.gate, item.better) if group.worst is not None else 0.0,
             )
         )
@@ -146,14 +111,14 @@ def family_rows(source: ReportSource, groups: tuple[GroupRow, ...]) -> tuple[Fam
         families.setdefault((item.stage, item.test, item.metric, item.unit, fixed), []).append(group)
     rows = []
     for members in families.values():
-        total = {o: sum(m.outcomes.get(o, 0) for m in members) for o in Outcome}
+        total = {o: sum(m.found.outcomes.get(o, 0) for m in members) for o in Outcome}
         tightest = min(members, key=lambda m: (-SEVERITY[m.outcome], m.standing))
         rows.append(
             FamilyRow(
                 outcome=tightest.outcome,
                 items=len(members),
-                planned=sum(m.planned for m in members),
-                measured=sum(m.measured for m in members),
+                planned=sum(m.found.planned for m in members),
+                measured=sum(m.found.measured for m in members),
                 outcomes=total,
                 tightest=tightest,
             )
@@ -184,26 +149,19 @@ def cell_row(source: ReportSource, cell: CellVerdict, attempts: list[Measurement
     measurement = _judged(cell, attempts)
     samples = measurement.samples if measurement else ()
     return CellRow(
-        outcome=cell.outcome,
-        stage=item.stage,
-        test=item.test,
-        metric=item.metric,
+        item=item,
+        against=reference,
+        found=cell,
         where=where(place),
         unit=text.unit(item.unit),
         value=text.number(cell.value),
-        sort_value=cell.value,
         gate=text.number(cell.gate if cell.gate is not None else reference.gate),
         reference=text.number(reference.value),
-        reference_id=reference.id,
-        kind=reference.kind,
-        source=reference.source,
         percent_of_reference=text.percent(cell.value, reference.value),
         percent_of_ceiling=text.percent(cell.value, cell.ceiling),
         samples=len(samples) or (1 if cell.value is not None else 0),
         spread=spread(samples),
-        rule=cell.rule,
         reason=because(cell),
-        raw=cell.raw,
     )
 
 
@@ -228,19 +186,11 @@ MOST_COMPONENTS = 600
 class ReferenceRow:
     """A threshold and who set it."""
 
-    id: str
-    value_number: float
+    found: Reference
     value: str
     rule: str
     unit: str
-    better: Better
     ceiling: str
-    ceiling_source: str
-    kind: ReferenceKind
-    source: str
-    set_by: str
-    note: str
-    min_samples: int
     cells: int
 
 
@@ -249,13 +199,7 @@ class CounterRow:
     """One counter of one port."""
 
     outcome: Outcome | None  # None: no rule in the plan
-    device: str
-    port: str
-    kind: str
-    rail: str
-    peer: str
-    test: str
-    counter: str
+    found: CounterReading
     before: str
     after: str
     delta: str
@@ -276,19 +220,11 @@ def reference_rows(source: ReportSource) -> tuple[ReferenceRow, ...]:
             how += f" (value {sign} {100 * reference.tolerance:g} %)"
         rows.append(
             ReferenceRow(
-                id=reference.id,
-                value_number=reference.value,
+                found=reference,
                 value=text.number(reference.value),
                 rule=how,
                 unit=text.unit(reference.unit),
-                better=reference.better,
                 ceiling=text.number(reference.ceiling),
-                ceiling_source=reference.ceiling_source or "",
-                kind=reference.kind,
-                source=reference.source,
-                set_by=reference.set_by or "",
-                note=reference.note or "",
-                min_samples=reference.min_samples,
                 cells=cells.get(reference.id, 0),
             )
         )
@@ -324,13 +260,7 @@ def counter_rows(source: ReportSource) -> tuple[tuple[CounterRow, ...], int, int
     rows = tuple(
         CounterRow(
             outcome=cell.outcome if cell is not None else None,
-            device=reading.device,
-            port=reading.port,
-            kind="NIC" if reading.kind == "nic" else "switch port",
-            rail=reading.rail or "",
-            peer=reading.peer or "",
-            test=reading.test,
-            counter=reading.counter,
+            found=reading,
             before=_integer(reading.before),
             after=_integer(reading.after),
             delta=_integer(reading.delta),

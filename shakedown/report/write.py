@@ -88,13 +88,13 @@ def _report(folder: Path, output: Path | None) -> Written:
     if output is not None:
         base = os.path.relpath(folder.resolve(), output.resolve().parent)
         runs.write_aside(output, html.render_html(model, excerpts, base).encode())
-        return Written(model.outcome, model.reason, (output,))
+        return Written(model.verdict.outcome, model.verdict.reason, (output,))
     contents = _contents(model, excerpts)
     if os.path.lexists(folder / SUMS):
         _refuse_change(folder, contents)
     for name, content in contents.items():
         runs.write_aside(folder / name, content.encode())
-    return Written(model.outcome, model.reason, tuple(folder / name for name in contents))
+    return Written(model.verdict.outcome, model.verdict.reason, tuple(folder / name for name in contents))
 
 
 def _contents(model: html.ReportView, excerpts: dict[str, raw.Excerpt]) -> dict[str, str]:

@@ -101,7 +101,7 @@ def test_an_optional_cell_makes_no_stage_fail(small: Plan) -> None:
     plan = small.model_copy(update={"items": (*small.items, optional)})
     slow = next(cell for cell, *_ in optional.cells())
     model = html.build(judged(plan, Faults(bad_cells=(slow,))))
-    assert model.outcome is Outcome.PASS
+    assert model.verdict.outcome is Outcome.PASS
     assert [s.outcome for s in model.stages] == [Outcome.PASS] * 5
     assert [(f.metric, f.required) for f in model.findings] == [("device_to_host", False)]
 
@@ -112,7 +112,7 @@ def test_a_small_run_lists_every_cell_once(small: Plan) -> None:
     rows, left_out, every = tables.cell_rows(source)
     assert (left_out, every) == (0, True)
     assert len(rows) == sum(len(item) for item in small.items)
-    passed = [row.outcome is Outcome.PASS for row in rows]
+    passed = [row.found.outcome is Outcome.PASS for row in rows]
     assert passed == sorted(passed)
 
 
@@ -125,7 +125,7 @@ def test_a_large_run_lists_the_bad_cells_and_counts_the_rest(
     source = judged(small, Faults(slow_rail=("n3", "rail1")))
     rows, left_out, every = tables.cell_rows(source)
     assert (len(rows), left_out, every) == (4, 6, False)
-    assert all(row.outcome is Outcome.FAIL for row in rows)
+    assert all(row.found.outcome is Outcome.FAIL for row in rows)
 
 
 def test_samples_are_those_of_the_attempt_that_was_judged(small: Plan) -> None:
@@ -147,7 +147,7 @@ def test_families_show_the_size_that_stands_worst(small: Plan) -> None:
     cell = f"collective/all_reduce/busbw/{','.join(small.nodes)}/-/-/size_bytes={SIZES[9]}"
     source = judged(small, Faults(bad_cells=(cell,)))
     rows = tables.family_rows(source, tables.group_rows(source))
-    busbw = next(r for r in rows if r.tightest.metric == "busbw")
+    busbw = next(r for r in rows if r.tightest.item.metric == "busbw")
     assert (busbw.outcome, busbw.items, busbw.outcomes[Outcome.PASS]) == (
         Outcome.FAIL,
         len(SIZES),
@@ -303,7 +303,7 @@ def test_counters_that_broke_a_rule_come_first_and_still_ones_are_counted(small:
         small, source.measurements, [moved, *source.counters], None, source.judged, source.verdict
     )
     rows, left_out, still = evidence.counter_rows(more)
-    assert [(r.outcome, r.device, r.delta) for r in rows] == [
+    assert [(r.outcome, r.found.device, r.delta) for r in rows] == [
         (Outcome.FAIL, "n5", "7"),
         (None, moved.device, f"{10**12 - 12:,}"),
     ]
@@ -359,8 +359,8 @@ def test_what_was_not_planned_and_what_is_wrong_with_the_run_is_shown(small: Pla
         update={"test": "stray", "problem": RunProblem(kind="other", message="m")}
     )
     model = html.build(judged(small, Faults(extra=[stray])))
-    assert len(model.unplanned) == 1
-    assert "stray" in model.unplanned[0]
+    assert len(model.verdict.unplanned) == 1
+    assert "stray" in model.verdict.unplanned[0]
 
 
 def _rejudged(source: ReportSource, measurements: list[Measurement]) -> ReportSource:
@@ -389,7 +389,7 @@ def test_the_report_puts_the_expectation_beside_what_it_took() -> None:
     """Catches: an expectation that only the plan knows, a stage's time taken from another stage."""
     plan = make_plan(4, 2)
     before = html.build(judged(plan))
-    assert (before.times, before.not_covered) == ((), ())
+    assert (before.times, before.plan.not_covered) == ((), ())
     left_out = NotCovered(what="uplinks <b>", why="not read", cells=672, key="leaf_ports")
     plan = plan.model_copy(
         update={
