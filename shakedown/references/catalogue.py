@@ -280,25 +280,13 @@ class ReferenceEntry(Record):
 
     def reference(self) -> Reference:
         """Return the entry with its formulas resolved, as the plan carries it."""
-        value, ceiling = self._in_unit(self.value), self._in_unit(self.ceiling)
-        assert value is not None
-        return Reference(
-            id=self.id,
-            value=value,
-            tolerance=self.tolerance,
-            limit=self.limit,
-            ceiling=ceiling,
-            ceiling_source=None if self.ceiling is None else self.ceiling.describe(),
-            unit=self.unit,
-            better=self.better,
-            kind=self.kind,
-            source=self.source,
-            set_by=self.set_by,
-            note=self.note,
-            min_samples=self.min_samples,
-            fleet_min_effect=self.fleet_min_effect,
-            class_tolerance=self.class_tolerance,
-        )
+        same = {name: getattr(self, name) for name in Reference.model_fields if hasattr(self, name)}
+        resolved = {
+            "value": self._in_unit(self.value),
+            "ceiling": self._in_unit(self.ceiling),
+            "ceiling_source": None if self.ceiling is None else self.ceiling.describe(),
+        }
+        return Reference.model_validate({**same, **resolved})
 
     def _in_unit(self, number: float | Ceiling | None) -> float | None:
         return number if isinstance(number, float | None) else number.in_unit(self.unit)

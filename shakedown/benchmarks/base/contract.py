@@ -196,7 +196,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class NotAtNight:
-    """Left out of the rotation; `why` is said where the nightly shows what it covers."""
+    """Left out of the rotation, and why."""
 
     why: str
 

@@ -9,9 +9,7 @@ from pydantic import ConfigDict, Field
 
 from shakedown.benchmarks.traffic_class.settings import TrafficClass
 from shakedown.intent.site import Fabric
-from shakedown.nos.cable_ends import seen
 from shakedown.nos.crosscheck import End
-from shakedown.nos.system import Neighbours
 from shakedown.records.base import Record
 
 
@@ -128,16 +126,23 @@ def expected_of_environment(fabric: Fabric) -> Expectation:
 
 def _dscp_map(found: object, expected: Mapping[str, int]) -> bool:
     """Whether a map such as `0-25:0 26:3 27-63:0` has our entries, and no other DSCP on our priorities."""
-    mapping: dict[str, int] = {}
+    try:
+        mapping = _mapping(found)
+    except ValueError:
+        return False
+    return {str(dscp): to for dscp, to in mapping.items() if to in expected.values()} == dict(expected)
+
+
+def _mapping(found: object) -> dict[int, int]:
+    """Read `0-25:0 26:3 27-63:0`. Raises ValueError."""
+    mapping: dict[int, int] = {}
     for part in str(found).split():
         dscps, _, priority = part.partition(":")
         first, _, last = dscps.partition("-")
         if not (first.isdigit() and (last or first).isdigit() and priority.isdigit()):
-            return False
-        for dscp in range(int(first), min(int(last or first), 63) + 1):
-            mapping[str(dscp)] = int(priority)
-    ours = {dscp: priority for dscp, priority in mapping.items() if priority in expected.values()}
-    return ours == dict(expected)
+            raise ValueError(f"{part!r} maps no DSCP")
+        mapping |= dict.fromkeys(range(int(first), min(int(last or first), 63) + 1), int(priority))
+    return mapping
 
 
 def _address(found: object, expected: str) -> bool:
@@ -178,8 +183,8 @@ def _json(value: object) -> str:
     return text if len(text) <= 160 else text[:157] + "..."
 
 
-def host_end(report: TargetReport, heard: Neighbours | None = None) -> End:
-    """Return what a host's NIC says of itself. A setting that it lacks is None."""
+def host_end(report: TargetReport) -> End:
+    """Return what a host's NIC says of itself. A setting that it lacks is None. Raises ValueError."""
     found = {setting.key: setting.found for setting in report.settings}
     fields: dict[str, Any] = {
         "mtu_bytes": found.get("mtu.host_bytes"),
@@ -189,16 +194,5 @@ def host_end(report: TargetReport, heard: Neighbours | None = None) -> End:
     if "pfc.priorities" in found:
         fields["pfc_priorities"] = frozenset(found["pfc.priorities"])
     if "dscp.map" in found:
-        fields["dscp_map"] = _host_map(str(found["dscp.map"]))
-    return End(neighbours=seen(heard, report.target), **fields)
-
-
-def _host_map(text: str) -> dict[int, int]:
-    """Read `0-25:0 26:3 27-63:0`."""
-    mapping = {}
-    for part in text.split():
-        dscps, _, priority = part.partition(":")
-        first, _, last = dscps.partition("-")
-        for dscp in range(int(first), int(last or first) + 1):
-            mapping[dscp] = int(priority)
-    return mapping
+        fields["dscp_map"] = _mapping(found["dscp.map"])
+    return End(**fields)

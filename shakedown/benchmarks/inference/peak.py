@@ -71,15 +71,6 @@ def bottleneck(
     return Bottleneck(limit, f"{words} ({told})" if told else words, shares)
 
 
-def normalised(values: Mapping[tuple[str, int], float], baseline: str) -> dict[tuple[str, int], float]:
-    """Return every value by (path, GPUs) as a multiple of the baseline path's at the same number of GPUs."""
-    return {
-        (path, gpus): value / values[baseline, gpus]
-        for (path, gpus), value in values.items()
-        if values.get((baseline, gpus))
-    }
-
-
 def difference(ratio: float, noise_floor: float = NOISE_FLOOR) -> str:
     """Return how a ratio to the baseline reads: within the noise floor it is no difference."""
     if abs(ratio - 1) < noise_floor:

@@ -6,7 +6,7 @@ at. A program that fails still closes its brackets, so the file is complete only
 
 import re
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -40,10 +40,10 @@ class _Timing(_Loose):
 
 
 class _Spread(_Loose):
-    min_us: Amount
-    max_us: Amount
-    p99_us: Amount
-    cv_pct: Amount
+    iteration_min_us: Amount = Field(alias="min_us")
+    iteration_max_us: Amount = Field(alias="max_us")
+    iteration_p99_us: Amount = Field(alias="p99_us")
+    iteration_cv_percent: Amount = Field(alias="cv_pct")
 
 
 class _Row(_Loose):
@@ -62,24 +62,24 @@ class _Device(_Loose):
     rank: Count
     group: Count
     pid: Count
-    hostname: str
+    host: str = Field(alias="hostname")
     device: Count
-    device_hex: str
-    device_info: str
+    pci: str = Field(alias="device_hex")
+    name: str = Field(alias="device_info")
 
 
 class _Config(_Loose):
-    nthreads: Count
-    ngpus: Count
-    minimum_bytes: Count
-    maximum_bytes: Count
+    threads: Count = Field(alias="nthreads")
+    gpus_per_thread: Count = Field(alias="ngpus")
+    min_bytes: Count = Field(alias="minimum_bytes")
+    max_bytes: Count = Field(alias="maximum_bytes")
     step_factor: Count | None = None
     step_bytes: Count | None = None
-    warmup_iters: Count
+    warmup_iterations: Count = Field(alias="warmup_iters")
     iterations: Count
     aggregated_iterations: Count
     validation: Count
-    graph: Count
+    cuda_graph: Count = Field(alias="graph")
     devices: Annotated[list[_Device], Field(min_length=1)]
 
 
@@ -127,21 +127,13 @@ def parse(source: TextSource) -> NcclResult:
         operation=operation,
         version=None,
         nccl_version=nccl_version(data.nccl_version),
-        ranks=len(config.devices) * config.nthreads * config.ngpus,
-        hosts=tuple(dict.fromkeys(device.hostname for device in config.devices)),
+        ranks=len(config.devices) * config.threads * config.gpus_per_thread,
+        hosts=tuple(dict.fromkeys(device.host for device in config.devices)),
         devices=tuple(_device(source, device) for device in config.devices),
-        threads=config.nthreads,
-        gpus_per_thread=config.ngpus,
-        min_bytes=config.minimum_bytes,
-        max_bytes=config.maximum_bytes,
+        **config.model_dump(exclude={"step_factor", "step_bytes", "devices"}),
         reduced_max_bytes=None,
         step=config.step_bytes if config.step_factor is None else config.step_factor,
         step_is_factor=config.step_factor is not None,
-        warmup_iterations=config.warmup_iters,
-        iterations=config.iterations,
-        aggregated_iterations=config.aggregated_iterations,
-        validation=config.validation,
-        cuda_graph=config.graph,
         cpu_time=timings[0].time is None,
         per_iteration=data.results[0].in_place_per_iter is not None,
         rows=rows,
@@ -175,34 +167,17 @@ def _timing(source: TextSource, row: _Row, timing: _Timing, spread: _Spread | No
     wrong = timing.nwrong
     if wrong is not None and wrong != int(wrong):
         source.refuse(f"nwrong should be a whole number but is {wrong}")
-    fields: dict[str, Any] = {}
-    if spread is not None:
-        fields = {
-            "iteration_min_us": spread.min_us,
-            "iteration_max_us": spread.max_us,
-            "iteration_p99_us": spread.p99_us,
-            "iteration_cv_percent": spread.cv_pct,
-        }
     return source.build(
         NcclTiming,
         time_us=timing.cpu_time if timing.time is None else timing.time,
         algbw_gb_per_s=timing.alg_bw,
         busbw_gb_per_s=timing.bus_bw,
         wrong=None if wrong is None else int(wrong),
-        **fields,
+        **(spread.model_dump() if spread else {}),
     )
 
 
 def _device(source: TextSource, device: _Device) -> NcclDevice:
-    if not re.fullmatch(r"[0-9a-fA-Fx:.]+", device.device_hex):
-        source.refuse(f"device_hex should be a PCI address but is {quote(device.device_hex)}")
-    return source.build(
-        NcclDevice,
-        rank=device.rank,
-        group=device.group,
-        pid=device.pid,
-        host=device.hostname,
-        device=device.device,
-        pci=device.device_hex,
-        name=device.device_info,
-    )
+    if not re.fullmatch(r"[0-9a-fA-Fx:.]+", device.pci):
+        source.refuse(f"device_hex should be a PCI address but is {quote(device.pci)}")
+    return source.build(NcclDevice, **device.model_dump())

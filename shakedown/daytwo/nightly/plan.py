@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import EveryNight, NodeAlone, NotAtNight, Pairs
+from shakedown.benchmarks.base.contract import EveryNight, NodeAlone, Pairs
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.intent.acceptance import AcceptanceBase
@@ -213,16 +213,6 @@ def alone_slots(site: Site) -> dict[str, tuple[str, ...]]:
             if having:
                 found[key] = having
     return found
-
-
-def left_out(site: Site) -> dict[str, str]:
-    """Return what the site asks for and no night measures, with why."""
-    asked = {section.key for section, _ in site.acceptance.asked()}
-    return {
-        b.section.key: b.night.why
-        for b in BENCHMARKS
-        if isinstance(b.night, NotAtNight) and b.section.key in asked
-    }
 
 
 def nightly_plan(

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown.benchmarks.perftest.mesh.spec import Nic, Operation, Spec
-from shakedown.onnode.journal import now
+from shakedown.onnode.journal import now, ran
+from shakedown.onnode.pin import cpu_set
 from shakedown.records.untrusted import unused
 from shakedown.records.wording import printable
 
@@ -47,8 +48,8 @@ def find_device(nic: Nic, gid_index: int | None, sysfs: Path = SYSFS) -> RdmaDev
     if not state.startswith("4:"):
         raise Unusable(f"{nic.rdma_device} port 1 is {state}")
     index = find_gid(nic, sysfs) if gid_index is None else gid_index
-    local = _cpus(_text(sysfs / "class/infiniband" / nic.rdma_device / "device/local_cpulist") or "")
-    return RdmaDevice(nic, index, local & frozenset(os.sched_getaffinity(0)))
+    local = cpu_set(_text(sysfs / "class/infiniband" / nic.rdma_device / "device/local_cpulist") or "")
+    return RdmaDevice(nic, index, frozenset(local & os.sched_getaffinity(0)))
 
 
 def find_gid(nic: Nic, sysfs: Path = SYSFS) -> int:
@@ -143,16 +144,6 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _cpus(text: str) -> frozenset[int]:
-    """Return the CPUs of a list like `0-3,8` (cpuset(7), "List format")."""
-    cpus: set[int] = set()
-    for part in text.split(","):
-        low, _, high = part.partition("-")
-        if low.isdigit() and (not high or high.isdigit()):
-            cpus.update(range(int(low), int(high or low) + 1))
-    return frozenset(cpus)
-
-
 # Whether a perftest server that waits for RDMA-CM (-R) is ready: it opens no TCP port.
 #
 # `rdma resource show cm_id` lists it (iproute2, res-cmid.c: `state LISTEN ... src-addr 0.0.0.0:18600`). Where
@@ -192,18 +183,8 @@ def listening_by_cm(text: str) -> set[int]:
 
 def _resources() -> str:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    try:
-        done = subprocess.run(
-            ["rdma", "resource", "show", "cm_id"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TOOL_S,
-            check=False,
-            env={"PATH": path, "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout[: 1 << 20].decode(errors="replace")
+    done = ran(["rdma", "resource", "show", "cm_id"], _TOOL_S, subprocess.DEVNULL, PATH=path, LC_ALL="C")
+    return done.stdout[: 1 << 20] if done else ""
 
 
 def _has_open(pid: int, proc: Path) -> bool:
