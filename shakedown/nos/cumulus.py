@@ -6,7 +6,6 @@ NVUE prints byte counts with a unit (56.52 MB), too coarse for a difference, so 
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from shakedown.nos import lldp
@@ -46,19 +45,19 @@ def reported(classes: Classes) -> tuple[str, ...]:
     return (*link, *_ROCE, *(f"pfc_{way}_prio{classes.priority}" for way in _PAUSES))
 
 
-def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+def parse(outputs: Outputs, classes: Classes) -> PortCounters:
     """Return the counters of every port. Raises BadInput for anything that is not these commands' JSON."""
-    ports = link_counters(outputs, file)
+    ports = link_counters(outputs)
     for label in outputs:
         port = label.removeprefix(_LABEL)
         if port == label or port not in ports:
             continue
-        tree = json_object(outputs, label, file)
+        tree = json_object(outputs, label)
         wanted = {**_ROCE, **{f"pfc_{way}_prio{classes.priority}": path for way, path in _PAUSES.items()}}
         for name, path in wanted.items():
             value = _at(tree, path)
             if value is not None:
-                ports[port][name] = count(value, f"{port} {'.'.join(path)}", file)
+                ports[port][name] = count(value, f"{port} {'.'.join(path)}")
     return ports
 
 

@@ -6,7 +6,6 @@ after its first event, so a port that is absent there counts 0; everywhere else 
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
@@ -40,74 +39,70 @@ def reported(_classes: Classes) -> tuple[str, ...]:
     return (*_LINK, *drops, "ecn_marked", "pfc_rx_frames", "pfc_tx_frames", "watchdog_events", "link_flaps")
 
 
-def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+def parse(outputs: Outputs, classes: Classes) -> PortCounters:
     """Return the counters of every port. Raises BadInput for anything that is not these commands' output."""
     ports: PortCounters = {}
-    for port, values in _section(outputs, "links", "interfaces", file).items():
+    for port, values in _section(outputs, "links", "interfaces").items():
         ports[port] = {}
         for name, keys in _LINK.items():
             if all(key in values for key in keys):
-                ports[port][name] = sum(count(values[key], f"{port} {key}", file) for key in keys)
+                ports[port][name] = sum(count(values[key], f"{port} {key}") for key in keys)
     tables = (
         ("discards", "interfaces", {"rx_drops": "inDiscards", "tx_drops": "outDiscards"}),
         ("errors", "interfaceErrorCounters", {"rx_errors": "inErrors", "tx_errors": "outErrors"}),
     )
     for label, section, names in tables:
-        for port, values in _section(outputs, label, section, file).items():
+        for port, values in _section(outputs, label, section).items():
             for name, key in names.items():
                 if key in values and port in ports:
-                    ports[port][name] = count(values[key], f"{port} {key}", file)
-    _add_flaps(ports, outputs, file)
-    _add_queues(ports, outputs, classes, file)
-    for line in output(outputs, "pfc", file).splitlines():
+                    ports[port][name] = count(values[key], f"{port} {key}")
+    _add_flaps(ports, outputs)
+    _add_queues(ports, outputs, classes)
+    for line in output(outputs, "pfc").splitlines():
         match = _PFC_LINE.fullmatch(line.strip())
         if match:
             port = _long(match["port"])
             if port in ports:
-                ports[port] |= {
-                    f"pfc_{way}_frames": count(match[way], f"{port} PFC", file) for way in ("rx", "tx")
-                }
+                ports[port] |= {f"pfc_{way}_frames": count(match[way], f"{port} PFC") for way in ("rx", "tx")}
     return ports
 
 
-def _add_flaps(ports: PortCounters, outputs: Outputs, file: str | Path | None) -> None:
+def _add_flaps(ports: PortCounters, outputs: Outputs) -> None:
     if "interfaces" not in outputs:
         return  # a reading of an older release of the role: not read, which is not 0
-    for port, values in _section(outputs, "interfaces", "interfaces", file).items():
+    for port, values in _section(outputs, "interfaces", "interfaces").items():
         own = values.get("interfaceCounters") if isinstance(values, dict) else None
         if port in ports and isinstance(own, dict) and "linkStatusChanges" in own:
             changes = own["linkStatusChanges"]
-            ports[port]["link_flaps"] = count(changes, f"{port} linkStatusChanges", file)
+            ports[port]["link_flaps"] = count(changes, f"{port} linkStatusChanges")
 
 
-def _add_queues(ports: PortCounters, outputs: Outputs, classes: Classes, file: str | Path | None) -> None:
-    for port, values in _section(outputs, "queue drops", "interfaces", file).items():
+def _add_queues(ports: PortCounters, outputs: Outputs, classes: Classes) -> None:
+    for port, values in _section(outputs, "queue drops", "interfaces").items():
         drops = [
-            count(one[side]["countersSum"].get("droppedPackets"), f"{port} droppedPackets", file)
+            count(one[side]["countersSum"].get("droppedPackets"), f"{port} droppedPackets")
             for one in of_class(values.get("trafficClasses", {}), classes.queue)
             for side in ("egressQueueCounters", "ingressVoqCounters")
             if side in one
         ]
         if drops and port in ports:
             ports[port]["roce_queue_drops"] = sum(drops)
-    for port, values in _section(outputs, "ecn", "intfQueueCounters", file).items():
+    for port, values in _section(outputs, "ecn", "intfQueueCounters").items():
         marks = of_class(values.get("queueCounters", {}), classes.queue)
         told = [value for value in marks if value not in (None, "-")]  # "-": not counted on this queue
         if told and port in ports:
-            ports[port]["ecn_marked"] = sum(count(value, f"{port} ECN", file) for value in told)
-    events = _section(outputs, "watchdog", "interfaces", file)
+            ports[port]["ecn_marked"] = sum(count(value, f"{port} ECN") for value in told)
+    events = _section(outputs, "watchdog", "interfaces")
     for port, counters in ports.items():
         stuck = of_class(events.get(port, {}).get("txQueues", {}), classes.queue)
-        counters["watchdog_events"] = sum(
-            count(one.get("stuckCount"), f"{port} stuckCount", file) for one in stuck
-        )
+        counters["watchdog_events"] = sum(count(one.get("stuckCount"), f"{port} stuckCount") for one in stuck)
 
 
-def _section(outputs: Outputs, label: str, key: str, file: str | Path | None) -> dict[str, Any]:
-    section = json_object(outputs, label, file).get(key)
+def _section(outputs: Outputs, label: str, key: str) -> dict[str, Any]:
+    section = json_object(outputs, label).get(key)
     if not isinstance(section, dict):
         # {"errors": [...]} too: a command that failed is no switch without events.
-        raise BadInput(f"{label}: EOS's JSON has no object {key!r}", fix="read the switch again", file=file)
+        raise BadInput(f"{label}: EOS's JSON has no object {key!r}", fix="read the switch again")
     return section
 
 
@@ -141,12 +136,12 @@ def links(outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
     return found
 
 
-def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
+def neighbours(text: str) -> dict[str, list[tuple[str, str]]]:
     """Return LLDP neighbours from `show lldp neighbors detail | json` (as Arista's ANTA reads it).
 
     Raises BadInput: not that command's JSON.
     """
-    source = TextSource(text, file)
+    source = TextSource(text)
     document = source.json()
     ports = document.get("lldpNeighbors") if isinstance(document, dict) else None
     if not isinstance(ports, dict):

@@ -4,7 +4,6 @@ The handles (1:, 10:, 20:, 30:) and preferences (10 to 31) are those of the role
 The kernel has no PFC, no watchdog and no headroom, so those counters are absent.
 """
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from shakedown.nos import lldp
@@ -35,38 +34,38 @@ def reported(_classes: Classes) -> tuple[str, ...]:
     return _REPORTED
 
 
-def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+def parse(outputs: Outputs, classes: Classes) -> PortCounters:
     """Return the counters of every port.
 
     What a packet should be is in handles and preferences. RoCE that the port puts into another class than the
     intent's is misclassified there, whatever its DSCP. Raises BadInput: anything that is not these commands'
     JSON.
     """
-    ports = links(outputs, file)
-    qdiscs = _objects(outputs, "qdiscs", file)
+    ports = links(outputs)
+    qdiscs = _objects(outputs, "qdiscs")
     for qdisc in qdiscs:
         port = ports.get(str(qdisc.get("dev")))
         if port is not None:
-            _add_qdisc(port, qdisc, file)
+            _add_qdisc(port, qdisc)
     for name, port in ports.items():
-        _add_past_the_queues(port, [one for one in qdiscs if one.get("dev") == name], file)
+        _add_past_the_queues(port, [one for one in qdiscs if one.get("dev") == name])
     for label in outputs:
         if label.startswith(_FILTERS):
             port = ports.get(label.removeprefix(_FILTERS))
             if port is not None:
-                for rule in _objects(outputs, label, file):
-                    _add_filter(port, rule, classes, label, file)
+                for rule in _objects(outputs, label):
+                    _add_filter(port, rule, classes, label)
     return ports
 
 
-def links(outputs: Outputs, file: str | Path | None = None) -> PortCounters:
+def links(outputs: Outputs) -> PortCounters:
     """Return what `ip -s -s -j link show` has of every Ethernet interface."""
-    found = {str(link.get("ifname")): _link_counters(link, file) for link in _objects(outputs, "links", file)}
+    found = {str(link.get("ifname")): _link_counters(link) for link in _objects(outputs, "links")}
     return {port: counters for port, counters in found.items() if counters}
 
 
-def _objects(outputs: Outputs, label: str, file: str | Path | None) -> list[dict[str, Any]]:
-    source = TextSource(output(outputs, label, file), file)
+def _objects(outputs: Outputs, label: str) -> list[dict[str, Any]]:
+    source = TextSource(output(outputs, label))
     document = source.json()
     if not isinstance(document, list) or not all(isinstance(one, dict) for one in document):
         source.refuse(f"{label}: not a JSON list of objects")
@@ -78,19 +77,18 @@ class _Stats(NamedTuple):
 
     values: object
     what: str
-    file: str | Path | None
 
     def __call__(self, key: str) -> int:
         value = self.values.get(key) if isinstance(self.values, dict) else None
-        return count(value, f"{self.what}: {key}", self.file)
+        return count(value, f"{self.what}: {key}")
 
 
-def _link_counters(link: dict[str, Any], file: str | Path | None) -> dict[str, int]:
+def _link_counters(link: dict[str, Any]) -> dict[str, int]:
     stats = link.get("stats64")
     if not isinstance(stats, dict) or link.get("link_type") != "ether":
         return {}
     what = f"links: {quote(link.get('ifname'))}"
-    rx, tx = (_Stats(stats.get(way), f"{what} {way}", file) for way in ("rx", "tx"))
+    rx, tx = (_Stats(stats.get(way), f"{what} {way}") for way in ("rx", "tx"))
     counters = {f"rx_{key}": rx(key) for key in ("packets", "bytes", "errors")}
     counters |= {f"tx_{key}": tx(key) for key in ("packets", "bytes", "errors")}
     # Packets that ring or NIC had no room for. Not `dropped`: there the kernel counts every LLDP frame that a
@@ -101,8 +99,8 @@ def _link_counters(link: dict[str, Any], file: str | Path | None) -> dict[str, i
     return counters
 
 
-def _add_qdisc(port: dict[str, int], qdisc: dict[str, Any], file: str | Path | None) -> None:
-    stat = _Stats(qdisc, f"qdiscs: {quote(qdisc.get('dev'))} {quote(qdisc.get('handle'))}", file)
+def _add_qdisc(port: dict[str, int], qdisc: dict[str, Any]) -> None:
+    stat = _Stats(qdisc, f"qdiscs: {quote(qdisc.get('dev'))} {quote(qdisc.get('handle'))}")
     # A root's drops include those of its children, a planted fault's root those of the tree below it.
     if qdisc.get("root"):
         port["tx_drops"] += stat("drops")
@@ -116,7 +114,7 @@ def _add_qdisc(port: dict[str, int], qdisc: dict[str, Any], file: str | Path | N
         port["cnp_queue_drops"] = stat("drops")
 
 
-def _add_past_the_queues(port: dict[str, int], qdiscs: list[dict[str, Any]], file: str | Path | None) -> None:
+def _add_past_the_queues(port: dict[str, int], qdiscs: list[dict[str, Any]]) -> None:
     """Count what a root above the queues sent past them as sent, of whatever class it was.
 
     netem sends a packet that overtakes others without asking the queues below it (Linux, netem_dequeue in
@@ -127,15 +125,11 @@ def _add_past_the_queues(port: dict[str, int], qdiscs: list[dict[str, Any]], fil
     if root is None or tree is None or "roce_tx_packets" not in port:
         return
     for what in ("packets", "bytes"):
-        of_root, of_tree = (
-            _Stats(one, f"qdiscs: {quote(one.get('dev'))}", file)(what) for one in (root, tree)
-        )
+        of_root, of_tree = (_Stats(one, f"qdiscs: {quote(one.get('dev'))}")(what) for one in (root, tree))
         port[f"roce_tx_{what}"] += max(of_root - of_tree, 0)
 
 
-def _add_filter(
-    port: dict[str, int], rule: dict[str, Any], classes: Classes, label: str, file: str | Path | None
-) -> None:
+def _add_filter(port: dict[str, int], rule: dict[str, Any], classes: Classes, label: str) -> None:
     options = rule.get("options")
     if not options:
         return  # tc lists every filter's head once without its content
@@ -149,7 +143,7 @@ def _add_filter(
         name = "roce_misclassified_rx"
         for counter in ("roce_rx_packets", "roce_rx_bytes"):
             port.setdefault(counter, 0)  # nothing came in the class, and that was read
-    stat = _Stats(actions[0].get("stats"), f"{label} pref {pref}", file)
+    stat = _Stats(actions[0].get("stats"), f"{label} pref {pref}")
     # IPv4 and IPv6 have a filter each.
     port[f"{name}_packets"] = port.get(f"{name}_packets", 0) + stat("packets")
     if name == "roce_rx":

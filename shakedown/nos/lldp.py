@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from shakedown.nos.system import refuse_error_text
@@ -11,24 +10,24 @@ from shakedown.records.tool_text import TextSource
 _MAC = re.compile(r"(?i)([0-9a-f]{4}\.){2}[0-9a-f]{4}|([0-9a-f]{2}[:-]){5}[0-9a-f]{2}|")
 
 
-def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
+def neighbours(text: str) -> dict[str, list[tuple[str, str]]]:
     """Return, for every local port, the (system, port) at the other end.
 
     More than one means that something between the two repeats LLDP frames. Raises BadInput: not lldpd's JSON.
     """
     found: dict[str, list[tuple[str, str]]] = {}
-    for local, name, remotes in _heard(text, file):
+    for local, name, remotes in _heard(text):
         found.setdefault(local, []).append((name, remotes[0]))
     return found
 
 
-def by_every_name(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
+def by_every_name(text: str) -> dict[str, list[tuple[str, str]]]:
     """Return the same, with one entry for each name that the other end gives its port.
 
     Raises BadInput: not lldpd's JSON.
     """
     found: dict[str, list[tuple[str, str]]] = {}
-    for local, name, remotes in _heard(text, file):
+    for local, name, remotes in _heard(text):
         add_neighbour(found, local, name, remotes)
     return found
 
@@ -41,9 +40,9 @@ def add_neighbour(
         found.setdefault(local, []).extend((name, remote) for remote in remotes)
 
 
-def _heard(text: str, file: str | Path | None) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _heard(text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield (local port, system, its port's names) of every neighbour."""
-    source = TextSource(text, file)
+    source = TextSource(text)
     document = source.json(by="lldpcli -f json0 show neighbors")
     top = document.get("lldp") if isinstance(document, dict) else None
     if not isinstance(top, list):
@@ -99,7 +98,6 @@ _SILENT = {"not advertised", ""}
 
 def dell_neighbours(
     text: str,  # what the command printed
-    file: str | Path | None = None,  # where it is kept
     *,
     system: str,  # `OS9` or `OS10`, for messages
 ) -> dict[str, list[tuple[str, str]]]:
@@ -107,14 +105,14 @@ def dell_neighbours(
 
     Raises BadInput: an error message, a block that is cut short, or fewer blocks than the headings count.
     """
-    refuse_error_text(text, "neighbours", file)
+    refuse_error_text(text, "neighbours")
     blocks = re.split(r"(?m)^[ \t]*(?=Remote Chassis ID Subtype:)", text)
     above = blocks[0].strip(" \t\r\n-=")
     if above and not _HEADING.match(above):
-        TextSource(text, file).refuse(f"not {system}'s LLDP: something stands before the first neighbour")
+        TextSource(text).refuse(f"not {system}'s LLDP: something stands before the first neighbour")
     counted = [int(number) for number in _HEADING.findall(text)]
     if counted and sum(counted) != len(blocks) - 1:
-        TextSource(text, file).refuse(
+        TextSource(text).refuse(
             f"{system}'s LLDP is cut short: {len(blocks) - 1} neighbours of {sum(counted)}"
         )
     found: dict[str, list[tuple[str, str]]] = {}
@@ -127,9 +125,7 @@ def dell_neighbours(
         local = said.get("Local Port ID", "")
         # OS9 leaves the line of a name out where the neighbour sent none; the end is always there.
         if not local or not _END.search(block):
-            TextSource(text, file).refuse(
-                f"{system}'s LLDP is cut short: a neighbour without local port or end"
-            )
+            TextSource(text).refuse(f"{system}'s LLDP is cut short: a neighbour without local port or end")
         name = said.get("Remote System Name") or said.get("Remote Chassis ID", "")
         named = said.get("Remote Port Subtype", "").lower().startswith("interface name")
         about = said.get("Remote Port Description", "")

@@ -5,7 +5,6 @@ Commands by label: see roles/switch_counters/tasks/nxos.yml.
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
 from shakedown.nos.lldp import add_neighbour, is_mac, remote_ports
@@ -51,33 +50,29 @@ def reported(_classes: Classes) -> tuple[str, ...]:
     return (*_LINK, *roce, "pfc_rx_frames", "pfc_tx_frames", "watchdog_events")
 
 
-def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+def parse(outputs: Outputs, classes: Classes) -> PortCounters:
     """Return the counters of every port. Raises BadInput for anything that is not these commands' output."""
     ports: PortCounters = {}
-    rows = json_object(outputs, "links", file).get("TABLE_interface", {}).get("ROW_interface", [])
+    rows = json_object(outputs, "links").get("TABLE_interface", {}).get("ROW_interface", [])
     for row in rows if isinstance(rows, list) else [rows]:
         port = str(row.get("interface"))
-        ports[port] = {
-            name: count(row[key], f"{port} {key}", file) for name, key in _LINK.items() if key in row
-        }
-    for line in output(outputs, "pfc", file).splitlines():
+        ports[port] = {name: count(row[key], f"{port} {key}") for name, key in _LINK.items() if key in row}
+    for line in output(outputs, "pfc").splitlines():
         match = _PFC_LINE.fullmatch(line.strip())
         if match and match["port"] in ports:
             port = match["port"]
-            ports[port] |= {
-                f"pfc_{way}_frames": count(match[way], f"{port} PFC", file) for way in ("rx", "tx")
-            }
+            ports[port] |= {f"pfc_{way}_frames": count(match[way], f"{port} PFC") for way in ("rx", "tx")}
     names = {classes.queue: "roce", classes.cnp_queue: "cnp"}
-    for port, group, name, value in _blocks(output(outputs, "queues", file), file):
+    for port, group, name, value in _blocks(output(outputs, "queues")):
         if port in ports and group in names and name in _QUEUE and (names[group], name) != ("cnp", "Tx Byts"):
             ports[port][f"{names[group]}_{_QUEUE[name]}"] = value
-    for port, group, name, value in _blocks(output(outputs, "watchdog", file), file):
+    for port, group, name, value in _blocks(output(outputs, "watchdog")):
         if port in ports and group == classes.queue and name == "Shutdown":
             ports[port]["watchdog_events"] = value
     return ports
 
 
-def _blocks(text: str, file: str | Path | None) -> list[tuple[str, int, str, int]]:
+def _blocks(text: str) -> list[tuple[str, int, str, int]]:
     """Every (port, QoS group, name, unicast value) of a report in blocks."""
     found = []
     port, group = "", -1
@@ -87,9 +82,7 @@ def _blocks(text: str, file: str | Path | None) -> list[tuple[str, int, str, int
             group = int(match["group"] or -1)
         elif match := _VALUE_LINE.fullmatch(line):
             if group >= 0:
-                found.append(
-                    (port, group, match["name"], count(match["value"], f"{port} {match['name']}", file))
-                )
+                found.append((port, group, match["name"], count(match["value"], f"{port} {match['name']}")))
         elif match := _PORT_LINE.fullmatch(line):
             port, group = match["port"], -1
     return found
@@ -135,7 +128,7 @@ def _long(port: str) -> str:
     return re.sub(r"^Eth(?=\d)", "Ethernet", port)
 
 
-def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
+def neighbours(text: str) -> dict[str, list[tuple[str, str]]]:
     """Return LLDP neighbours from `show lldp neighbors detail`, one block a neighbour.
 
     Raises BadInput: a block without a local port, or fewer blocks than the last line counts. An output that
@@ -145,11 +138,11 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
     blocks = re.split(r"(?m)^[ \t]*(?=Chassis id:)", text)[1:]
     if not blocks and _BRIEF.search(text):
         what = "the table of `show lldp neighbors`, which cuts names off and has no description of a port"
-        TextSource(text, file).refuse(what, fix="read `show lldp neighbors detail`")
+        TextSource(text).refuse(what, fix="read `show lldp neighbors detail`")
     total = _TOTAL.search(text)
     if total is None or int(total[1]) != len(blocks):
         counted = f"of {total[1]}" if total else "and no line `Total entries displayed`"
-        TextSource(text, file).refuse(f"NX-OS's LLDP is cut short: {len(blocks)} neighbours {counted}")
+        TextSource(text).refuse(f"NX-OS's LLDP is cut short: {len(blocks)} neighbours {counted}")
     for block in blocks:
         said: dict[str, str] = {}
         # The first counts: what a neighbour wrote into its description may be many lines of any kind.
@@ -157,7 +150,7 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
             said.setdefault(key, "" if value.strip() in _SILENT else value.strip())
         local = said.get("Local Port id", "")
         if not local:
-            TextSource(text, file).refuse("not NX-OS's LLDP: a neighbour without local port")
+            TextSource(text).refuse("not NX-OS's LLDP: a neighbour without local port")
         name = said.get("System Name") or said.get("Chassis id", "")
         # The report does not say of what kind an id is; whatever is no MAC address is a port's name.
         port_id = said.get("Port id", "")

@@ -9,7 +9,6 @@ PFC, ECN marks and the drops of a priority group, so these are not read.
 import re
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from shakedown.nos import lldp, os9
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
@@ -43,42 +42,42 @@ def reported(_classes: Classes) -> tuple[str, ...]:
     return (*_PORT["Input"], *_PORT["Output"], *_ROCE, "cnp_tx_packets", "cnp_queue_drops")
 
 
-def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+def parse(outputs: Outputs, classes: Classes) -> PortCounters:
     """Return the counters of every port. Raises BadInput for anything that is not these tables."""
     ports: PortCounters = {}
     for label, text in outputs.items():
         if label.startswith(QUEUES):
             port = label.removeprefix(QUEUES)
-            ports.setdefault(port, {}).update(_queues(port, text, classes, file))
+            ports.setdefault(port, {}).update(_queues(port, text, classes))
         elif label.startswith(INTERFACE):
             port = label.removeprefix(INTERFACE)
-            _state(port, text, file)
-            ports.setdefault(port, {}).update(os9.counted(_PORT, port, text, file))
+            _state(port, text)
+            ports.setdefault(port, {}).update(os9.counted(_PORT, port, text))
     return ports
 
 
-def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> dict[str, int]:
+def _queues(port: str, text: str, classes: Classes) -> dict[str, int]:
     lines = [line.split() for line in text.splitlines() if line.strip()]
     heads = [line for line in lines if line[0] == _HEAD[0]]
     named = [line[1].lower() for line in lines if line[0] == "Interface" and len(line) == 2]
     if heads != [list(_HEAD)] or named != [_one_name(port)]:
-        TextSource(text, file).refuse(f"queues of {port}: not OS10's table of that port")
+        TextSource(text).refuse(f"queues of {port}: not OS10's table of that port")
     found: dict[str, int] = {}
     names = {classes.queue: _ROCE, classes.cnp_queue: _CNP}
     for line in lines:
         if _ROW.fullmatch(" ".join(line)):
             for name, value in zip(names.get(int(line[0]), ()), line[1:4], strict=False):
                 if name:
-                    found[name] = count(value, f"{port} queue {line[0]}", file)
+                    found[name] = count(value, f"{port} queue {line[0]}")
     return found
 
 
-def _state(port: str, text: str, file: str | Path | None = None) -> bool:
+def _state(port: str, text: str) -> bool:
     """Return whether a port has its link. Raises BadInput: not `show interface` of that port alone."""
-    refuse_error_text(text, f"{INTERFACE}{port}", file)
+    refuse_error_text(text, f"{INTERFACE}{port}")
     heads = re.findall(r"(?m)^(\S+ \d\S*) is (?:up|down), line protocol is (up|down)", text)
     if [_one_name(name) for name, _ in heads] != [_one_name(port)]:
-        TextSource(text, file).refuse(f"{INTERFACE}{port}: not OS10's `show interface` of that port")
+        TextSource(text).refuse(f"{INTERFACE}{port}: not OS10's `show interface` of that port")
     return bool(heads[0][1] == "up")
 
 

@@ -15,7 +15,6 @@ That the class loses nothing is therefore held by what its whole ports drop (pro
 import re
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from shakedown.nos import lldp
 from shakedown.nos.crosscheck import CABLING, FEC, MTU, SPEED
@@ -58,21 +57,19 @@ def reported(_classes: Classes) -> tuple[str, ...]:
     return tuple(name for part in _PORT.values() for name in part if name not in _FEC_COUNTERS)
 
 
-def parse(outputs: Outputs, _classes: Classes, file: str | Path | None = None) -> PortCounters:
+def parse(outputs: Outputs, _classes: Classes) -> PortCounters:
     """Return the counters of every port. Raises BadInput for anything that is not that port's output."""
     ports: PortCounters = {}
     for label in outputs:
         if label.startswith(INTERFACE):
             port = label.removeprefix(INTERFACE)
-            text = output(outputs, label, file)
-            _linked(port, text, file)
-            ports[port] = counted(_PORT, port, text, file)
+            text = output(outputs, label)
+            _linked(port, text)
+            ports[port] = counted(_PORT, port, text)
     return ports
 
 
-def counted(
-    patterns: dict[str, dict[str, str]], port: str, text: str, file: str | Path | None
-) -> dict[str, int]:
+def counted(patterns: dict[str, dict[str, str]], port: str, text: str) -> dict[str, int]:
     """Return what a port counted, on OS9 or OS10. A missing line leaves its counter out, which is not 0."""
     parts = re.split(r"(?m)^[^\S\n]*+(Input|Output) [Ss]tatistics:[^\S\n]*$", text)[1:]
     found: dict[str, int] = {}
@@ -80,18 +77,18 @@ def counted(
         for name, pattern in patterns[part].items():
             if match := re.search(rf"(?m)^[^\S\n]*+{pattern}[^\S\n]*$", body):
                 values = [value for value in match.groups() if value is not None]
-                found[name] = sum(count(value, f"{port} {name}", file) for value in values)
+                found[name] = sum(count(value, f"{port} {name}") for value in values)
     return found
 
 
-def _linked(port: str, text: str, file: str | Path | None = None) -> bool:
+def _linked(port: str, text: str) -> bool:
     """Return whether a port has its link. Raises BadInput: not `show interfaces` of that port alone."""
-    refuse_error_text(text, f"{INTERFACE}{port}", file)
+    refuse_error_text(text, f"{INTERFACE}{port}")
     heads = re.findall(
         r"(?m)^([A-Za-z]\S{0,30} ?\d\S{0,30}) is (?:up|down), line protocol is (up|down)", text
     )
     if [name.lower() for name, _ in heads] != [port.lower()]:
-        TextSource(text, file).refuse(f"{INTERFACE}{port}: not OS9's `show interfaces` of that port")
+        TextSource(text).refuse(f"{INTERFACE}{port}: not OS9's `show interfaces` of that port")
     return bool(heads[0][1] == "up")
 
 

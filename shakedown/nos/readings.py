@@ -172,93 +172,51 @@ def readings(
             raise BadInput(f"{before.switch}: {what} changed between the readings", file=raw)
     parse, reader = counters_of(after.nos, raw), known(after.nos)
     found = [
-        parse({label: o.stdout for label, o in one.outputs.items()}, one.classes, raw)
-        for one in (before, after)
+        parse({label: o.stdout for label, o in one.outputs.items()}, one.classes) for one in (before, after)
     ]
     common = {"run": run, "stage": stage, "test": test, "device": after.switch, "job": job, "raw": raw}
     lines = []
+
+    def add(counter: str, first: int | None, last: int | None, **where: object) -> None:
+        fields = {**common, **where, "kind": "switch_port", "counter": counter}
+        lines.append(_line({**fields, "before": first, "after": last}, raw))
+
+    def add_known(counter: str, value: int | None, **where: object) -> None:
+        add(counter, None if value is None else 0, value, **where)
+
     for cable in after.cabling:
         first, last = (ports.get(cable.port, {}) for ports in found)
         anew = went_back(first, last, _TRAFFIC)
         always = reader.reported(after.classes)
         extra = [name for name in COUNTERS if (name in first or name in last) and name not in always]
+        here = {"port": port_name(cable.port), "rail": cable.rail, "peer": f"{cable.host}/{cable.netdev}"}
         for name in (*always, *extra):
-            line = {
-                "port": port_name(cable.port),
-                "rail": cable.rail,
-                "peer": f"{cable.host}/{cable.netdev}",
-                "counter": name,
-                "before": first.get(name),
-                "after": last.get(name),
-                "began_anew": anew,
-            }
-            lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
+            add(name, first.get(name), last.get(name), began_anew=anew, **here)
         for name, (events, packets) in ratios({*always, *extra}, after.classes).items():
-            share = _per_million(*(_difference(first, last, key) for key in (events, packets)))
-            line = {
-                "port": port_name(cable.port),
-                "rail": cable.rail,
-                "peer": f"{cable.host}/{cable.netdev}",
-                "counter": name,
-                "before": None if share is None else 0,
-                "after": share,
-            }
-            lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
-    lines += _uplinks(before, after, found, common, raw)
+            add_known(
+                name, _per_million(*(_difference(first, last, key) for key in (events, packets))), **here
+            )
+    # How the traffic of a leaf spread over its uplinks (uplinks.py).
+    cables = {cable.port: cable for cable in after.cabling if cable.role == "uplink" and cable.speed_gbps}
+    if cables:
+        carried = {
+            port: Carried(
+                cable.speed_gbps or 0.0,
+                *(_difference(found[0].get(port, {}), found[1].get(port, {}), name) for name in NEEDED),
+            )
+            for port, cable in cables.items()
+        }
+        shares, imbalance = spread(carried, _seconds(before.taken, after.taken))
+        for port, counters in shares.items():
+            for name, value in counters.items():
+                peer = f"{cables[port].host}/{cables[port].netdev}"
+                add_known(name, value, port=port_name(port), peer=peer)
+        add_known(IMBALANCE, imbalance, port=WHOLE_SWITCH)
     if reader.forwarded:
         for rail, ports in forwarding_groups(after.cabling).items():
             lost = _lost(found[0], found[1], ports, *reader.forwarded)
-            line = {
-                "port": rail or WHOLE_SWITCH,
-                "rail": rail,
-                "counter": LOST,
-                "before": None if lost is None else 0,
-                "after": lost,
-            }
-            lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
+            add_known(LOST, lost, port=rail or WHOLE_SWITCH, rail=rail)
     return lines
-
-
-def _uplinks(
-    before: SwitchReading,
-    after: SwitchReading,
-    found: Sequence[PortCounters],
-    common: Mapping[str, object],
-    raw: str | None,
-) -> list[CounterReading]:
-    """Return how the traffic of a leaf spread over its uplinks (uplinks.py)."""
-    cables = {cable.port: cable for cable in after.cabling if cable.role == "uplink" and cable.speed_gbps}
-    carried = {
-        port: Carried(
-            cable.speed_gbps or 0.0,
-            *(_difference(found[0].get(port, {}), found[1].get(port, {}), name) for name in NEEDED),
-        )
-        for port, cable in cables.items()
-    }
-    if not carried:
-        return []
-    shares, imbalance = spread(carried, _seconds(before.taken, after.taken))
-    values: list[tuple[str, str | None, str, int | None]] = [
-        (port_name(port), f"{cables[port].host}/{cables[port].netdev}", name, value)
-        for port, counters in shares.items()
-        for name, value in counters.items()
-    ]
-    values.append((WHOLE_SWITCH, None, IMBALANCE, imbalance))
-    return [
-        _line(
-            {
-                **common,
-                "kind": "switch_port",
-                "port": port,
-                "peer": peer,
-                "counter": name,
-                "before": None if value is None else 0,
-                "after": value,
-            },
-            raw,
-        )
-        for port, peer, name, value in values
-    ]
 
 
 def _seconds(first: str, last: str) -> float:

@@ -40,9 +40,11 @@ def counters_of(nos: str, file: str | Path | None = None) -> ParseCounters:
             file=file,
         )
 
-    def whole(outputs: Outputs, classes: Classes, file: str | Path | None) -> PortCounters:
+    def whole(outputs: Outputs, classes: Classes) -> PortCounters:
         try:
-            return parse(outputs, classes, file)
+            return parse(outputs, classes)
+        except BadInput as error:
+            raise BadInput(error.what, fix=error.fix, file=file, line=error.line) from None
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise BadInput(
                 f"no counters of {nos}: {error!r}"[:200], fix="read the switch again", file=file

@@ -8,7 +8,6 @@ orchagent/portsorch.cpp, updateDbPortFlapCount).
 """
 
 import re
-from pathlib import Path
 from typing import Any
 
 from shakedown.nos import lldp
@@ -58,34 +57,31 @@ def reported(classes: Classes) -> tuple[str, ...]:
     return (*_PORT, *roce, "cnp_tx_packets", "cnp_queue_drops", *pfc, "watchdog_events")
 
 
-def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+def parse(outputs: Outputs, classes: Classes) -> PortCounters:
     """Return the counters of every port. Raises BadInput for anything that is not this database."""
-    database = json_object(outputs, "counters", file)
+    database = json_object(outputs, "counters")
     if not _hash(database, _PORT_MAP):
         raise BadInput(
             f"no {_PORT_MAP}, which says whose counters these are",
             fix="dump it with them, and while orchagent runs: sonic-db-dump -n COUNTERS_DB -y -k 'COUNTERS*'",
-            file=file,
         )
     ports = {
-        port: _port(database, port, oid, classes, file)
+        port: _port(database, port, oid, classes)
         for port, oid in _hash(database, _PORT_MAP).items()
         if port.startswith("Eth")
     }
     if "ports" in outputs:  # an older release of the role did not read them
-        states = json_object(outputs, "ports", file)
+        states = json_object(outputs, "ports")
         for port, counters in ports.items():
             if (flaps := _hash(states, f"PORT_TABLE:{port}").get("flap_count")) is not None:
-                counters["link_flaps"] = count(flaps, f"{port} flap_count", file)
+                counters["link_flaps"] = count(flaps, f"{port} flap_count")
     return ports
 
 
-def _port(
-    database: dict[str, Any], port: str, oid: object, classes: Classes, file: str | Path | None
-) -> dict[str, int]:
+def _port(database: dict[str, Any], port: str, oid: object, classes: Classes) -> dict[str, int]:
     def take(names: dict[str, str], key: str, what: str) -> dict[str, int]:
         values = _hash(database, key)
-        return {n: count(values[f], f"{what} {f}", file) for n, f in names.items() if f in values}
+        return {n: count(values[f], f"{what} {f}") for n, f in names.items() if f in values}
 
     def object_of(kind: str, number: int) -> str:
         return f"COUNTERS:{_hash(database, f'COUNTERS_{kind}_NAME_MAP').get(f'{port}:{number}')}"
@@ -95,7 +91,7 @@ def _port(
     for name, fields in _PORT.items():
         keys = [f"SAI_PORT_STAT_{field}" for field in fields]
         if all(key in values for key in keys):
-            found[name] = sum(count(values[key], f"{port} {key}", file) for key in keys)
+            found[name] = sum(count(values[key], f"{port} {key}") for key in keys)
     pauses = {
         f"pfc_{way.lower()}_prio{priority}": f"SAI_PORT_STAT_PFC_{priority}_{way}_PKTS"
         for priority in range(8)

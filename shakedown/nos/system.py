@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -119,15 +118,15 @@ def ratios(counters: Collection[str], classes: Classes) -> dict[str, tuple[str, 
     return found
 
 
-def output(outputs: Outputs, label: str, file: str | Path | None = None) -> str:
+def output(outputs: Outputs, label: str) -> str:
     """Return one raw output. Raises BadInput where the reading lacks it, or where it is an error message."""
     if label not in outputs:
-        raise BadInput(f"the reading has no output {label!r}", fix="read the switch again", file=file)
-    refuse_error_text(outputs[label], label, file)
+        raise BadInput(f"the reading has no output {label!r}", fix="read the switch again")
+    refuse_error_text(outputs[label], label)
     return outputs[label]
 
 
-def refuse_error_text(text: str, label: str, file: str | Path | None = None) -> None:
+def refuse_error_text(text: str, label: str) -> None:
     """Raise BadInput if what a command printed is an error message, which is never an empty table."""
     failed = _FAILED.search(text)
     if failed:
@@ -135,7 +134,6 @@ def refuse_error_text(text: str, label: str, file: str | Path | None = None) -> 
         raise BadInput(
             f"{label}: the switch refused the command: {quote(line)}",
             fix="read the switch again, with a user and a release that have the command",
-            file=file,
         )
 
 
@@ -156,7 +154,7 @@ def of_class(told: Mapping[str, Any], number: int) -> list[Any]:
     return found
 
 
-def count(value: object, what: str, file: str | Path | None = None) -> int:
+def count(value: object, what: str) -> int:
     """Return a counter's value: a whole number of 64 bits, or its digits with or without commas.
 
     Raises BadInput: anything else. It is never read as 0.
@@ -164,13 +162,13 @@ def count(value: object, what: str, file: str | Path | None = None) -> int:
     if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
         value = int(value.replace(",", ""))
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < COUNTER_END:
-        raise BadInput(f"{what} is {quote(value)}, not a count", fix="read the switch again", file=file)
+        raise BadInput(f"{what} is {quote(value)}, not a count", fix="read the switch again")
     return value
 
 
-def json_object(outputs: Outputs, label: str, file: str | Path | None = None) -> dict[str, Any]:
+def json_object(outputs: Outputs, label: str) -> dict[str, Any]:
     """Return one raw output as a JSON object. Raises BadInput where it is none."""
-    source = TextSource(output(outputs, label, file), file)
+    source = TextSource(output(outputs, label))
     document = source.json()
     if not isinstance(document, dict):
         source.refuse(f"{label}: not a JSON object")
@@ -182,7 +180,7 @@ def json_object(outputs: Outputs, label: str, file: str | Path | None = None) ->
 Tree = dict[str, Any]
 # Local port to the (system, port) heard at the other end.
 Neighbours = Mapping[str, Sequence[tuple[str, str]]]
-ParseCounters = Callable[[Outputs, Classes, str | Path | None], PortCounters]
+ParseCounters = Callable[[Outputs, Classes], PortCounters]
 
 
 def tells_nothing(_found: object, _port: str) -> Tree:

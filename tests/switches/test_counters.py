@@ -30,7 +30,7 @@ def test_an_os9_switch_is_read_port_by_port(lldp, tmp_path, loop, play):
     read = load_reading(tmp_path / "raw/leaf1.before.json")
     outputs = {label: one.stdout for label, one in read.outputs.items()}
     for number, port in enumerate(PORTS["os9"], start=1):
-        found = counters_of("os9")(outputs, CLASSES, None)[port]
+        found = counters_of("os9")(outputs, CLASSES)[port]
         assert found == OS9_COUNTERS | {"rx_packets": 978460 + number}
         assert links_of(read)[port] == {"mtu_bytes": 9198, "speed_gbps": 100.0, "fec": "rs"}
     heard = neighbours_of(read)

@@ -88,7 +88,7 @@ EXPECTED |= {"fec_uncorrectable": 12, "fec_symbol_errors": 13}
 def test_every_field_lands_under_its_name(nos):
     """Catches rx for tx, one queue for another, packets for bytes."""
     port, outputs = RAW[nos]
-    found = counters_of(nos)(outputs, CLASSES, None)[port]
+    found = counters_of(nos)(outputs, CLASSES)[port]
     assert found == {name: EXPECTED[name] for name in found}
     assert set(known(nos).reported(CLASSES)) <= set(found)
     assert set(found) <= set(COUNTERS)
@@ -99,7 +99,7 @@ def test_another_queue_is_another_number(nos):
     """Catches a parser that reads queue 3 whatever the intent says."""
     port, outputs = RAW[nos]
     other = Classes(priority=4, traffic_class=4, queue=4, cnp_queue=5)
-    found = counters_of(nos)(outputs, other, None)[port]
+    found = counters_of(nos)(outputs, other)[port]
     if nos == "cumulus":  # `qos roce` itself names the class
         return
     assert not {"roce_tx_packets", "roce_queue_drops", "ecn_marked", "cnp_tx_packets"} & set(found)
@@ -121,7 +121,7 @@ def test_a_garbled_counter_is_refused(nos, old, new):
     _, outputs = RAW[nos]
     assert any(old in value for value in outputs.values())
     with pytest.raises(BadInput, match="not a count"):
-        counters_of(nos)({label: value.replace(old, new) for label, value in outputs.items()}, CLASSES, None)
+        counters_of(nos)({label: value.replace(old, new) for label, value in outputs.items()}, CLASSES)
 
 
 def inside(tree, *, at=()):
@@ -153,7 +153,7 @@ def test_json_of_another_shape_is_refused_or_leaves_a_counter_out(nos):
             for value in (None, "n/a", [], {}, 1.5, True, {"a": 1}):
                 odd = {**outputs, label: json.dumps(with_value(tree, at, value))}
                 with contextlib.suppress(BadInput):
-                    for counters in counters_of(nos)(odd, CLASSES, None).values():
+                    for counters in counters_of(nos)(odd, CLASSES).values():
                         assert all(
                             counters[name] == EXPECTED[name] for name in set(counters) - {"watchdog_events"}
                         )
@@ -174,7 +174,7 @@ def test_what_nxos_counts_below_its_last_numbered_group_is_none_of_that_group():
             zero,
         )
     )
-    found = counters_of("nxos")(outputs, CLASSES, None)["Ethernet1/1"]
+    found = counters_of("nxos")(outputs, CLASSES)["Ethernet1/1"]
     assert (found["cnp_tx_packets"], found["cnp_queue_drops"]) == (600, 5)
 
 
@@ -184,7 +184,7 @@ def test_a_missing_output_is_refused(nos):
     _, outputs = RAW[nos]
     with pytest.raises(BadInput, match="no output"):
         counters_of(nos)(
-            {label: v for label, v in outputs.items() if label not in ("links", "counters")}, CLASSES, None
+            {label: v for label, v in outputs.items() if label not in ("links", "counters")}, CLASSES
         )
 
 
@@ -192,7 +192,7 @@ def test_a_missing_output_is_refused(nos):
 def test_a_sonic_release_that_counts_no_flaps_has_none_to_tell(ports):
     """Catches an absent `flap_count` read as a link that never went down."""
     outputs = text({"counters": SONIC} | ({"ports": ports} if ports else {}))
-    assert "link_flaps" not in counters_of("sonic")(outputs, CLASSES, None)["Ethernet0"]
+    assert "link_flaps" not in counters_of("sonic")(outputs, CLASSES)["Ethernet0"]
 
 
 @pytest.mark.parametrize("names", [None, {}])
@@ -202,14 +202,14 @@ def test_sonic_without_its_name_map_is_refused_with_that_reason(names):
     if names is not None:
         database["COUNTERS_PORT_NAME_MAP"] = hash_of(**names)
     with pytest.raises(BadInput, match=r"no COUNTERS_PORT_NAME_MAP.*sonic-db-dump"):
-        counters_of("sonic")(text({"counters": database}), CLASSES, None)
+        counters_of("sonic")(text({"counters": database}), CLASSES)
 
 
 def test_eos_without_watchdog_events_counts_zero_and_a_queue_without_ecn_nothing():
     """Catches EOS's way of not listing a port before its first event; and "-" read as 0 marks."""
     outputs = text({**EOS, "watchdog": {"interfaces": {}}})
     outputs["ecn"] = outputs["ecn"].replace('"8"', '"-"')
-    found = counters_of("eos")(outputs, CLASSES, None)["Ethernet1/1"]
+    found = counters_of("eos")(outputs, CLASSES)["Ethernet1/1"]
     assert found["watchdog_events"] == 0
     assert "ecn_marked" not in found
 
@@ -220,11 +220,11 @@ def test_eos_groups_classes(name):
     outputs = text(EOS)
     outputs["queue drops"] = outputs["queue drops"].replace('"TC3"', f'"{name}"')
     outputs["ecn"] = outputs["ecn"].replace('"3"', f'"{name}"')
-    plain = counters_of("eos")(text(EOS), CLASSES, None)["Ethernet1/1"]
+    plain = counters_of("eos")(text(EOS), CLASSES)["Ethernet1/1"]
     assert plain["roce_queue_drops"] and plain["ecn_marked"]
-    assert counters_of("eos")(outputs, CLASSES, None)["Ethernet1/1"] == plain
+    assert counters_of("eos")(outputs, CLASSES)["Ethernet1/1"] == plain
     outputs["queue drops"] = outputs["queue drops"].replace(f'"{name}"', '"TC0-2,4-7"')
-    assert "roce_queue_drops" not in counters_of("eos")(outputs, CLASSES, None)["Ethernet1/1"]
+    assert "roce_queue_drops" not in counters_of("eos")(outputs, CLASSES)["Ethernet1/1"]
 
 
 # As a switch printed it (netdev mailing list, 25 March 2022), with numbers of our own.
@@ -233,7 +233,7 @@ OS10 = (Path(__file__).parent / "printed/os10.txt").read_text()
 
 def test_os10_queues_are_read_by_their_number():
     """Catches the drops of a lossy queue taken for those of RoCE, and packets for bytes."""
-    ports = counters_of("os10")({"queues ethernet1/1/4": OS10}, CLASSES, None)
+    ports = counters_of("os10")({"queues ethernet1/1/4": OS10}, CLASSES)
     assert ports == {
         "ethernet1/1/4": {
             "roce_tx_packets": 9000,
@@ -256,7 +256,7 @@ def test_os10_queues_are_read_by_their_number():
 def test_os10_prints_something_else_is_refused(old, new):
     """Catches another port, or another release's table, read as this one."""
     with pytest.raises(BadInput, match="not OS10's table"):
-        counters_of("os10")({"queues ethernet1/1/4": OS10.replace(old, new)}, CLASSES, None)
+        counters_of("os10")({"queues ethernet1/1/4": OS10.replace(old, new)}, CLASSES)
 
 
 # As OS10.5 prints a port, with numbers of our own; it leaves the number of WRED's drops out.
@@ -265,7 +265,7 @@ OS10_PORT = (Path(__file__).parent / "printed/os10_port.txt").read_text()
 
 def test_os10_ports_are_read_each_way():
     """Catches what came in taken for what went out: an uplink that sends nothing would look at work."""
-    ports = counters_of("os10")({"interface ethernet1/1/4": OS10_PORT}, CLASSES, None)
+    ports = counters_of("os10")({"interface ethernet1/1/4": OS10_PORT}, CLASSES)
     assert ports == {
         "ethernet1/1/4": {
             "rx_packets": 258756070469,
@@ -278,7 +278,7 @@ def test_os10_ports_are_read_each_way():
         }
     }
     both = {"interface ethernet1/1/4": OS10_PORT, "queues ethernet1/1/4": OS10}
-    found = counters_of("os10")(both, CLASSES, None)["ethernet1/1/4"]
+    found = counters_of("os10")(both, CLASSES)["ethernet1/1/4"]
     assert set(found) == set(known("os10").reported(CLASSES))
 
 
@@ -295,24 +295,24 @@ def test_os10_ports_are_read_each_way():
 def test_os10_port_that_is_something_else_is_refused(old, new, says):
     """Catches another port's counters, an error message, or a rounded number, read as this port's."""
     with pytest.raises(BadInput, match=says):
-        counters_of("os10")({"interface ethernet1/1/4": OS10_PORT.replace(old, new)}, CLASSES, None)
+        counters_of("os10")({"interface ethernet1/1/4": OS10_PORT.replace(old, new)}, CLASSES)
 
 
 def test_os10_port_cut_short_is_not_zero():
     """Catches an output without its second half read as a port that dropped nothing."""
-    found = counters_of("os10")({"interface ethernet1/1/4": OS10_PORT.partition("Output")[0]}, CLASSES, None)
+    found = counters_of("os10")({"interface ethernet1/1/4": OS10_PORT.partition("Output")[0]}, CLASSES)
     assert set(found["ethernet1/1/4"]) == {"rx_packets", "rx_bytes", "rx_drops", "rx_errors"}
 
 
 def test_os10_queue_that_is_missing_is_not_zero():
     """Catches a truncated table that reads as no drops."""
     text = OS10.partition("3     9000")[0]
-    assert counters_of("os10")({"queues ethernet1/1/4": text}, CLASSES, None) == {"ethernet1/1/4": {}}
+    assert counters_of("os10")({"queues ethernet1/1/4": text}, CLASSES) == {"ethernet1/1/4": {}}
 
 
 def os9(text):
     """The counters of OS9's port."""
-    return counters_of("os9")({"interface hundredGigE 1/1": text}, CLASSES, None)["hundredGigE 1/1"]
+    return counters_of("os9")({"interface hundredGigE 1/1": text}, CLASSES)["hundredGigE 1/1"]
 
 
 def test_os9_ports_are_read_each_way():
@@ -380,7 +380,7 @@ def test_an_error_message_is_no_empty_table(nos, label, printed):
     """Catches no watchdog event, no drop or no pause frame read out of a command that failed."""
     outputs = {} if nos in ("os9", "os10") else dict(RAW[nos.removeprefix("enterprise_")][1])
     with pytest.raises(BadInput):
-        counters_of(nos)({**outputs, label: printed}, CLASSES, None)
+        counters_of(nos)({**outputs, label: printed}, CLASSES)
 
 
 def linux_port(root, *below):
@@ -399,7 +399,7 @@ def linux_port(root, *below):
     ]
     qdiscs[0]["root"] = True
     outputs = {"links": LINKS, "qdiscs": qdiscs}
-    return counters_of("linux")(text(outputs), CLASSES, "leaf0.after.json")["swp1"]
+    return counters_of("linux")(text(outputs), CLASSES)["swp1"]
 
 
 def test_linux_packets_that_overtake_the_queues_are_sent():
