@@ -219,10 +219,10 @@ class Cause:
     blamed: bool
     confidence: float
     effect: float
-    findings: tuple[Explanation, ...]
     evidence: tuple[str, ...]
-    rivals: tuple[Element, ...]
     proposal: str
+    findings: tuple[Explanation, ...] = ()
+    rivals: tuple[Element, ...] = ()
     chances: tuple[float, ...] = ()
 
 

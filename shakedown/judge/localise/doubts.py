@@ -107,8 +107,6 @@ def _finding(matrix: Matrix, node: int, part: float, reached: float, many: int) 
         partners=len(matrix.nodes) - 1,
         share=1.0,
         confidence=DOUBTFUL,
-        rivals=(),
-        blamed=False,
         label=matrix.label,
         why=(_WHY.format(count=many, part=_WORDS[part]),),
     )
@@ -136,7 +134,6 @@ def slow_rails(matrix: Matrix, level: Floats) -> list[Explanation]:
             partners=len(matrix.rails) - 1,
             share=1.0,
             confidence=1.0 if enough else 0.5,
-            rivals=(),
             blamed=enough,
             label=matrix.label,
             why=() if enough else ("of two rails one cannot tell which is the exception",),
@@ -161,8 +158,6 @@ def collisions(seen: Deviations, matrix: Matrix) -> list[Explanation]:
             partners=len(matrix.nodes),
             share=1 - seen.clean,
             confidence=DOUBTFUL,
-            rivals=(),
-            blamed=False,
             label=matrix.label,
             why=("their NICs are well with others, so flows may have shared links: see how they are hashed",),
         )

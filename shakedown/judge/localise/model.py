@@ -137,8 +137,8 @@ class Explanation:
     partners: int
     share: float
     confidence: float
-    rivals: tuple[Element, ...]
-    blamed: bool
+    rivals: tuple[Element, ...] = ()
+    blamed: bool = False
     label: str = ""
     why: tuple[str, ...] = ()
     parts: tuple[float, ...] = ()

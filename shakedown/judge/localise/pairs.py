@@ -80,8 +80,6 @@ def _finding(matrix: Matrix, ends: tuple[int, int], of_rails: list[tuple[int, fl
         partners=1,
         share=1.0,
         confidence=1 - min(found[2] for found in of_rails),
-        rivals=(),
-        blamed=False,
         label=matrix.label,
         why=(_WHY,),
     )
@@ -231,8 +229,6 @@ def _two_ways_finding(matrix: Matrix, slow: Bools, gap: float) -> Explanation:
         partners=len(matrix.nodes),
         share=cells / int(there.sum()),
         confidence=DOUBTFUL,
-        rivals=(),
-        blamed=False,
         label=matrix.label,
         why=(_WHY_TWO_WAYS,),
     )

@@ -124,7 +124,6 @@ def _of_spine(spine: str, idle: Sequence[CounterReading], *, blamed: bool) -> Ca
         blamed=blamed,
         confidence=1.0 if blamed else 1 / (1 + len(links)),
         effect=-1.0,
-        findings=(),
         evidence=(
             f"{ends} carried less than 1 % of the mean of their leaves' uplinks over the {idle[0].stage} "
             f"stage: {one}, or routing leaves it out",
@@ -141,12 +140,10 @@ def _of_link(reading: CounterReading) -> Cause:
         blamed=True,
         confidence=1.0,
         effect=-1.0,
-        findings=(),
         evidence=(
             f"{ends} carried less than 1 % of the mean of {reading.device}'s uplinks over the "
             f"{reading.stage} stage: it is down, or routing leaves it out",
         ),
-        rivals=(),
         proposal=f"look at the link {ends}, its optics and its routing; until then capacity is missing",
     )
 
@@ -369,9 +366,7 @@ def _everywhere(messages: list[str]) -> Cause:
         blamed=False,
         confidence=1.0,
         effect=-1.0,
-        findings=(),
         evidence=(*sorted(set(messages))[:_MOST_MESSAGES], f"{len(messages)} results are missing for it"),
-        rivals=(),
         proposal="put right on all nodes what is said here, then measure again",
     )
 
@@ -387,7 +382,6 @@ def _kept_away(node: str, messages: list[str], rivals: list[str], *, dead: bool)
         blamed=False,
         confidence=1 / (1 + len(rivals)),
         effect=-1.0,
-        findings=(),
         evidence=(*said[:_MOST_MESSAGES], f"{len(messages)} results of its pairs are missing for it"),
         rivals=tuple(Element("node", node=rival) for rival in rivals),
         proposal=proposal,
