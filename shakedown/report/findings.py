@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from shakedown.judge.cells import Rule
 from shakedown.records import wording
-from shakedown.records.base import Better, Outcome, Stage
+from shakedown.records.base import Better, Outcome
+from shakedown.records.plan import PlanItem, Reference
 from shakedown.records.verdict import CellVerdict
 from shakedown.report import text
 from shakedown.report.source import CellPlace, ReportSource
@@ -32,22 +33,13 @@ class Gauge:
 class StoppedCells:
     """Cells of one test and metric that one rule stopped; `where` and `reason` are of the worst."""
 
-    outcome: Outcome
+    item: PlanItem
+    against: Reference
+    worst: CellVerdict
     required: bool
-    stage: Stage
-    test: str
-    metric: str
-    rule: str
     where: str
     reason: str
-    unit: str
-    value: str
-    gate: str
-    reference: str
-    source: str
-    percent_of_reference: str
     gauge: Gauge | None
-    raw: str | None
     count: int
     planned: int
     others: tuple[tuple[str, str], ...]  # (where, reason) of further cells, worst first
@@ -136,22 +128,13 @@ def find(source: ReportSource, most: int = MOST_FINDINGS) -> tuple[tuple[Stopped
         rest = alike[1 : 1 + MOST_PLACES]
         found.append(
             StoppedCells(
-                outcome=worst.outcome,
+                item=item,
+                against=reference,
+                worst=worst,
                 required=item.required and cell.rule != Rule.NOT_REPORTED,
-                stage=item.stage,
-                test=item.test,
-                metric=item.metric,
-                rule=worst.rule,
                 where=where(source.places[worst.cell]),
                 reason=because(worst),
-                unit=text.unit(item.unit),
-                value=text.number(worst.value),
-                gate=text.number(worst.gate),
-                reference=text.number(reference.value),
-                source=f"{reference.kind}: {reference.source}",
-                percent_of_reference=text.percent(worst.value, reference.value),
                 gauge=_gauge(worst, reference.value, item.better, item.unit),
-                raw=worst.raw,
                 count=len(alike),
                 planned=planned[key[:3]],
                 others=tuple((where(source.places[c.cell]), because(c)) for c in rest),

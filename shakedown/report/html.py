@@ -103,7 +103,7 @@ class ReportView:
     @property
     def raw_paths(self) -> tuple[str, ...]:
         """Paths of the raw outputs that the findings need, worst first, each once."""
-        return tuple(dict.fromkeys(f.raw for f in self.findings if f.raw))
+        return tuple(dict.fromkeys(f.worst.raw for f in self.findings if f.worst.raw))
 
 
 def _stages(source: ReportSource) -> tuple[StageRow, ...]:
@@ -259,6 +259,15 @@ def _breakable(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[._])", text.inert(name)))
 
 
+_FILTERS = {
+    "number": text.number,
+    "whole": text.whole,
+    "unit": text.unit,
+    "duration": text.duration,
+    "percent": text.percent,
+}
+
+
 @functools.cache  # and with it the templates that it has compiled
 def environment() -> Environment:
     """Return the templates' environment: autoescape for every file, unknown variables are errors."""
@@ -270,12 +279,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters |= {
-        "number": text.number,
-        "duration": text.duration,
-        "percent": text.percent,
-        "breakable": _breakable,
-    }
+    env.filters |= _FILTERS | {"breakable": _breakable}
     env.globals |= {"counted": text.counted, "duration": text.duration, "outcomes": tuple(Outcome)}
     return env
 
@@ -350,5 +354,6 @@ def render_markdown(view: ReportView) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    env.filters |= _FILTERS
     env.globals |= {"counted": text.counted, "duration": text.duration, "outcomes": tuple(Outcome)}
     return env.get_template("report.md.j2").render(view=view)

@@ -48,27 +48,32 @@ def _property(properties: ET.Element, name: str, value: str) -> None:
 def _cell(suite: ET.Element, cell: CellRow) -> None:
     name = f"{cell.item.test} {cell.item.metric} [{cell.where}]"
     properties = _case(suite, name, cell.found.outcome, cell.found.rule, cell.reason)
-    if cell.found.value is not None:
-        _property(properties, "value", repr(cell.found.value))
-    for key in ("unit", "gate", "reference"):
-        _property(properties, key, getattr(cell, key))
-    _property(properties, "source", cell.against.source)
-    for key in ("percent_of_reference", "percent_of_ceiling"):
-        _property(properties, key, getattr(cell, key))
-    _property(properties, "raw", cell.found.raw or "")
-    _property(properties, "kind", cell.against.kind.value)
+    found, against = cell.found, cell.against
+    _property(properties, "value", "" if found.value is None else repr(found.value))
+    _property(properties, "unit", text.unit(cell.item.unit))
+    _property(properties, "gate", text.number(cell.gate))
+    _property(properties, "reference", text.number(against.value))
+    _property(properties, "source", against.source)
+    _property(properties, "percent_of_reference", text.percent(found.value, against.value))
+    _property(properties, "percent_of_ceiling", text.percent(found.value, found.ceiling))
+    _property(properties, "raw", found.raw or "")
+    _property(properties, "kind", against.kind.value)
 
 
 def _group(suite: ET.Element, group: GroupRow) -> None:
     name = " ".join(p for p in (group.item.test, group.item.metric, group.params) if p)
     counts = ", ".join(f"{count:,} {o.value}" for o, count in group.found.outcomes.items() if count)
     properties = _case(suite, f"{name} [all cells]", group.outcome, "cells", counts)
-    for key in ("unit", "worst", "median", "best", "gate", "reference"):
-        _property(properties, key, getattr(group, key))
-    _property(properties, "source", group.against.source)
-    _property(properties, "percent_of_reference", group.percent_of_reference)
-    _property(properties, "planned", str(group.found.planned))
-    _property(properties, "measured", str(group.found.measured))
+    found, against = group.found, group.against
+    _property(properties, "unit", text.unit(group.item.unit))
+    for key in ("worst", "median", "best"):
+        _property(properties, key, text.number(getattr(found, key)))
+    _property(properties, "gate", text.number(against.gate))
+    _property(properties, "reference", text.number(against.value))
+    _property(properties, "source", against.source)
+    _property(properties, "percent_of_reference", text.percent(found.worst, against.value))
+    _property(properties, "planned", str(found.planned))
+    _property(properties, "measured", str(found.measured))
 
 
 def render_junit(view: ReportView) -> str:
@@ -144,7 +149,7 @@ def render_prometheus(view: ReportView) -> str:
                 "metric": g.item.metric,
                 "rail": g.rails,
                 "params": g.params,
-                "unit": g.unit,
+                "unit": text.unit(g.item.unit),
                 "reference": g.against.id,
             },
             g,
@@ -159,7 +164,7 @@ def render_prometheus(view: ReportView) -> str:
                 "test": c.item.test,
                 "metric": c.item.metric,
                 "where": c.where,
-                "unit": c.unit,
+                "unit": text.unit(c.item.unit),
                 "outcome": c.found.outcome.value,
             },
             c.found.value,

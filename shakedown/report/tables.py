@@ -28,13 +28,6 @@ class GroupRow:
     outcome: Outcome  # the worst outcome among its required cells
     params: str
     rails: str  # those of the plan item, "rail0,rail1"; empty if it has none
-    unit: str
-    worst: str
-    median: str
-    best: str
-    gate: str
-    reference: str
-    percent_of_reference: str  # of the worst value
     percent_of_ceiling: str  # of the value nearest the ceiling
     standing: float  # of the worst value to its gate: 1 is at the gate, below 1 outside it
 
@@ -47,12 +40,7 @@ class CellRow:
     against: Reference
     found: CellVerdict
     where: str
-    unit: str
-    value: str
-    gate: str
-    reference: str
-    percent_of_reference: str
-    percent_of_ceiling: str
+    gate: float
     samples: int
     spread: str
     reason: str
@@ -85,13 +73,6 @@ def group_rows(source: ReportSource) -> tuple[GroupRow, ...]:
                 outcome=max(present, key=SEVERITY.__getitem__),
                 params=text.params(item.params),
                 rails=",".join(rail for rail in item.rails if rail),
-                unit=text.unit(item.unit),
-                worst=text.number(group.worst),
-                median=text.number(group.median),
-                best=text.number(group.best),
-                gate=text.number(reference.gate),
-                reference=text.number(reference.value),
-                percent_of_reference=text.percent(group.worst, reference.value),
                 percent_of_ceiling=text.percent(max(values, default=None), reference.ceiling),
                 standing=margin(group.worst, reference.gate, item.better) if group.worst is not None else 0.0,
             )
@@ -153,12 +134,7 @@ def cell_row(source: ReportSource, cell: CellVerdict, attempts: list[Measurement
         against=reference,
         found=cell,
         where=where(place),
-        unit=text.unit(item.unit),
-        value=text.number(cell.value),
-        gate=text.number(cell.gate if cell.gate is not None else reference.gate),
-        reference=text.number(reference.value),
-        percent_of_reference=text.percent(cell.value, reference.value),
-        percent_of_ceiling=text.percent(cell.value, cell.ceiling),
+        gate=cell.gate if cell.gate is not None else reference.gate,
         samples=len(samples) or (1 if cell.value is not None else 0),
         spread=spread(samples),
         reason=because(cell),
@@ -187,10 +163,7 @@ class ReferenceRow:
     """A threshold and who set it."""
 
     found: Reference
-    value: str
     rule: str
-    unit: str
-    ceiling: str
     cells: int
 
 
@@ -200,9 +173,6 @@ class CounterRow:
 
     outcome: Outcome | None  # None: no rule in the plan
     found: CounterReading
-    before: str
-    after: str
-    delta: str
     rule: str
 
 
@@ -218,21 +188,8 @@ def reference_rows(source: ReportSource) -> tuple[ReferenceRow, ...]:
         if reference.tolerance is not None:
             sign = "−" if reference.better is Better.HIGHER else "+"
             how += f" (value {sign} {100 * reference.tolerance:g} %)"
-        rows.append(
-            ReferenceRow(
-                found=reference,
-                value=text.number(reference.value),
-                rule=how,
-                unit=text.unit(reference.unit),
-                ceiling=text.number(reference.ceiling),
-                cells=cells.get(reference.id, 0),
-            )
-        )
+        rows.append(ReferenceRow(reference, how, cells.get(reference.id, 0)))
     return tuple(rows)
-
-
-def _integer(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
 
 
 def counter_rows(source: ReportSource) -> tuple[tuple[CounterRow, ...], int, int]:
@@ -261,9 +218,6 @@ def counter_rows(source: ReportSource) -> tuple[tuple[CounterRow, ...], int, int
         CounterRow(
             outcome=cell.outcome if cell is not None else None,
             found=reading,
-            before=_integer(reading.before),
-            after=_integer(reading.after),
-            delta=_integer(reading.delta),
             rule=f"at most {text.number(cell.gate)}" if cell is not None and cell.gate is not None else "",
         )
         for _, reading, cell in kept[:MOST_COUNTERS]

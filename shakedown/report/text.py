@@ -48,6 +48,11 @@ def number(value: float | None) -> str:
     return f"{value:,.{digits}f}"
 
 
+def whole(value: int | None) -> str:
+    """Return a whole number with all its digits; an en dash for none."""
+    return "–" if value is None else f"{value:,}"
+
+
 def percent(part: float | None, whole: float | None) -> str:
     """Return part of whole in percent, never rounded up to 100 when it is less."""
     if part is None or not whole or not math.isfinite(part):

@@ -11,7 +11,7 @@ from shakedown.benchmarks.inference.metrics import INFERENCE_TEST, BatchTime
 from shakedown.benchmarks.inference.peak import bottleneck, extrapolated
 from shakedown.benchmarks.interconnect.output import PATH_TEST
 from shakedown.benchmarks.lora.metrics import Training
-from shakedown.records.base import Better, Outcome
+from shakedown.records.base import Outcome
 from shakedown.records.results import Measurement
 from shakedown.report import text
 from shakedown.report.heatmaps import FAILED, STEPS, HeatMap, shrink
@@ -228,7 +228,6 @@ def _rate(number: int, training: Training) -> Chart:
         y_label="samples/s",
         curves=(curve,),
         sizes=False,
-        better=Better.HIGHER,
         caption=f"median {text.number(centre)}, slowest step after the first {text.number(slowest)}",
         header=("step", "samples/s"),
         rows=tuple((text.number(steps[i]), text.number(rates[i])) for i in printed),
