@@ -3,117 +3,24 @@
 nccl-tests `-J` writes the whole environment of the job into its result file, scripts echo theirs, and
 tools print the URLs they were given. Redaction works on text, because raw outputs are kept as the tools
 wrote them, whatever their format. When in doubt it removes too much of a secret's line, never of another.
+What secrets look like is in `secret_kinds`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-# A plain word: assigned to a secret's name it is redacted into itself, so that redacting twice is harmless.
-MASK = "REDACTED"
-
-# What the name of a secret ends in: HF_TOKEN, aws_secret_access_key, db-password.
-# Looked for where a name ends and nowhere else in it: within long words that costs a try for each letter.
-_PASSWORDS = ("passwd", "password", "passphrase", "_pwd", "-pwd", "secret")
-_OTHERS = (
-    "token",
-    "apikey",
-    "api_key",
-    "_key",
-    "-key",
-    "credential",
-    "credentials",
-    "authorization",
-    "cookie",
-)
-
-
-def _ending_in(words: tuple[str, ...]) -> str:
-    return "|".join(f"(?<={word}{coded})" for word in words for coded in ("", "_b64"))
-
-
-_NAME = rf"[A-Za-z0-9_.-]++(?:(?P<password>{_ending_in(_PASSWORDS)})|{_ending_in(_OTHERS)})"
-_START = r"(?<![A-Za-z0-9_.-])"
-# Where a value begins: with a quote, escaped ones as in JSON within a string; or as a word, of which what
-# closes a list is no part. Whole words are taken at once (`++`), or a long one costs a state for each letter.
-_QUOTE = re.compile(r"""\\{0,8}["']""")
-_QUOTED = r"""(?=\\{0,8}["'])"""
-_LETTER = r"""(?:[^\s"'\\,;}\]]|\\(?!["']))"""
-_WORD = re.compile(r"""(?:[^\s"'\\]++|\\(?!["']))++""")
-_A_WORD = rf"(?=[,;}}\]]*+{_LETTER})"
-_SCHEME = re.compile(rf"(?:Bearer|Basic|Digest|Negotiate)[ \t]+{_A_WORD}", re.IGNORECASE)
-# `password: correct horse battery`, as in YAML, logs and HTTP headers: to the end of the line.
-_LINE = re.compile(rf"""(?<!["'\\]){_START}{_NAME}[ \t]*:[ \t]+(?!\\{{0,8}}["'])(?=\S)""", re.IGNORECASE)
-# name=value, name:value, "name": "value"; quotes may be escaped, as in JSON within a string.
-_ASSIGNMENT = re.compile(
-    rf"""(?:(?P<key>\\{{0,8}}["'])|{_START}){_NAME}(?(key)(?P=key))[ \t]*(?::=|[=:])[ \t]*"""
-    rf"""(?:{_QUOTED}|{_A_WORD})""",
-    re.IGNORECASE,
-)
-_OPTION = re.compile(
-    rf"(?<!\S)--?(?!(?:key|pwd)(?:_b64)?[ \t]){_NAME}[ \t]+(?:{_QUOTED}|(?!-){_A_WORD})", re.IGNORECASE
-)
-# Counts (`"eos_token": 2`, `seconds_per_token=0.02`) and settings are no secrets, unless as a password.
-_WORDS_OF_SETTINGS = r"(?:true|false|null|none|yes|no)"
-_CONSTANT = re.compile(rf"{_WORDS_OF_SETTINGS}[,;}}\]]*", re.IGNORECASE)
-_HARMLESS = re.compile(rf"(?:{_WORDS_OF_SETTINGS}|[-+]?[0-9.]+(?:e[-+]?[0-9]+)?)[,;}}\]]*", re.IGNORECASE)
-# What of them there is to look for in lines that hold such a name, and what they need beside it.
-_NAMED = ((_LINE, (": ", ":\t")), (_ASSIGNMENT, ("=", ":")), (_OPTION, ("-",)))
-
-_PRIVATE_KEY = re.compile(
-    r"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----.*?(?:-----END \1-----|\Z)", re.DOTALL
-)
-_HEADER = re.compile(r"\b(Bearer|Basic|Digest|Negotiate)([ \t]+)[A-Za-z0-9+/_.~=-]{8,}", re.IGNORECASE)
-_URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,16}://)[^\s/@\"'<>]{1,512}@", re.IGNORECASE)
-# Tokens that name themselves by their prefix.
-_KNOWN = re.compile(
-    r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}"
-    r"|hf_[A-Za-z0-9]{20,}|nvapi-[A-Za-z0-9_-]{20,}|sk-[A-Za-z0-9_-]{20,}|xox[abpors]-[A-Za-z0-9-]{10,}"
-    r"|AKIA[0-9A-Z]{16})"
-)
-
-# Words of the letters of a JSON web token, and where one begins in them.
-_DOTTED = re.compile(r"[A-Za-z0-9_.-]{16,}")
-_LEAST_OF_A_PART = 8
-_HEAD = re.compile(r"\beyJ(?=[A-Za-z0-9_-]{8})")
-
-# What a JSON key like "env" or "credentials" holds, if it is an array or an object, goes as a whole.
-_STRUCTURE_KEY = re.compile(rf'"(?:env|environ|environment|{_NAME})"\s*:\s*(?=[\[{{])', re.IGNORECASE)
-_ENVIRON_REPR = re.compile(r"\benviron\(\{.*?(?:\}\)|\Z)", re.DOTALL)
-# A dump by env(1), printenv or export -p: four or more assignments, one a line, among them a usual one.
-_DUMP_LINE = r"(?:declare -x |export )?[A-Za-z_][A-Za-z0-9_]*+=[^\n]*+"
-_DUMP = re.compile(rf"(?:^{_DUMP_LINE}(?:\n|\Z)){{4,}}+", re.MULTILINE)
-# Looked for behind a line's end, which is found far sooner than what `^` stands for.
-_DUMP_MARK = re.compile(r"\n(?:declare -x |export )?(?:PATH|HOME|PWD|SHELL|USER|LANG|TERM)=")
-
-
-def _each(*words: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(word) for word in words)
-
-
-# What must stand in a line, in lower case, before one of the slower expressions above can match in it. One by
-# one, because what begins with fixed letters is found as quickly as memory is read, and alternatives are not.
-_OF_A_NAME = _each(
-    *(
-        rf"{word}(?:_b64)?(?![a-z0-9_.-])"  # a name ends with it: `tokens_per_s` is none
-        for word in (
-            *("passw(?:or)?d", "passphrase", "pwd", "secret", "token", "_key", "-key", "apikey"),
-            *("credentials?", "authorization", "cookie"),
-        )
-    )
-)
-_OF_A_HEADER = _each("bearer", "basic", "digest", "negotiate")
-_OF_A_TOKEN = _each("gh[pousr]_", "github_pat_", "glpat-", "hf_", "nvapi-", "sk-", "xox", "akia")
-_OF_A_URL, _OF_A_WEB_TOKEN = _each("://"), _each("eyj")
-_WORDS = (*_OF_A_NAME, *_OF_A_HEADER, *_OF_A_TOKEN, *_OF_A_URL, *_OF_A_WEB_TOKEN)
+from shakedown.run import secret_kinds as kinds
+from shakedown.run.secret_kinds import MASK
 
 # A file with more is no output of a tool: what comes after goes as a whole, so that reading stays quick.
 _MOST = 500_000
 _MOST_NAMES = 3_000_000  # with or without a value: `token=` and nothing after it costs a look as well
 _MOST_OF_A_DUMP = 4 * 2**20  # characters; Linux gives a process 2 MiB of arguments and environment
 _CHUNK = 2**18  # characters
+_MOST_BROKEN = 2**18  # characters that lines may go on for which belong together
 _DENSE = 64  # characters for each line with such a word; then lines are not looked for
 _DECODER = json.JSONDecoder()
 _BRACKET = re.compile(r'[\[{]|(?P<close>[]}])|"(?:[^"\\]++|\\.)*+"', re.DOTALL)
@@ -124,14 +31,17 @@ def redact(text: str) -> str:
 
     Most lines of a log hold no word that a secret needs, so the expressions only see those that do.
     """
-    if "PRIVATE KEY" in text:
-        text = _PRIVATE_KEY.sub(MASK, text)
+    if "\0" in text:
+        text = _wide(text)
+    for mark, expression, instead in kinds.WHOLES:
+        if mark in text:
+            text = expression.sub(instead, text)
     text = _without_json_dumps(text)
-    if "environ({" in text:
-        text = _ENVIRON_REPR.sub(f"environ({MASK})", text)
-    if _DUMP_MARK.search(f"\n{text}"):
-        text = _DUMP.sub(lambda m: f"environment {MASK}\n" if _DUMP_MARK.search(f"\n{m[0]}") else m[0], text)
-    left = [*[_MOST] * len(_NAMED), _MOST_NAMES]
+    if kinds.DUMP_MARK.search(f"\n{text}"):
+        text = kinds.DUMP.sub(
+            lambda m: f"environment {MASK}\n" if kinds.DUMP_MARK.search(f"\n{m[0]}") else m[0], text
+        )
+    left = [*[_MOST] * len(kinds.NAMED), _MOST_NAMES]
     parts: list[str] = []
     for chunk in _chunks(text):
         parts.append(_chunk_redacted(chunk, left))
@@ -145,38 +55,89 @@ def redact_bytes(content: bytes) -> bytes:
     return redact(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
+def _wide(text: str) -> str:
+    """Return text that is UTF-16, read as if it were not, redacted; other text as it is."""
+    for codec in ("latin-1", "utf-8"):
+        try:
+            raw = text.encode(codec, "surrogateescape" if codec == "utf-8" else "strict")
+            break
+        except UnicodeEncodeError:
+            continue
+    else:  # no file's content
+        return text
+    for at, order in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if raw[at::2].count(0) > len(raw) // 4 > 2 * raw[1 - at :: 2].count(0):
+            whole = len(raw) // 2 * 2
+            clean = redact(raw[:whole].decode(order, "surrogatepass")).encode(order, "surrogatepass")
+            return (clean + raw[whole:]).decode(codec, "surrogateescape")
+    return text
+
+
 def _chunks(text: str) -> Iterator[str]:
     """Yield the text in pieces of whole lines: what is kept of each place in it stays small."""
     start = 0
     while start < len(text):
         end = text.find("\n", start + _CHUNK) + 1 or len(text)
+        most = end + _MOST_BROKEN
+        while end < most and _goes_on(text, end, True):
+            end = text.find("\n", end) + 1 or len(text)
         yield text[start:end]
         start = end
+
+
+# What a line ends or begins with that belongs to the one before it.
+_OPEN = (":", "=", "\\", "|", ">", "+", "-", ",", '"', "'")
+_NEXT = re.compile(r"""[ \t]*(?:-[ \t]|:|<?["'\\]{0,9}(?:val|string))""", re.IGNORECASE)
+_SERVER = re.compile("tacacs|radius|snmp_community", re.IGNORECASE)
+
+
+def _goes_on(text: str, end: int, indented: bool) -> bool:
+    """Return whether what stands in the line before `end` may have its value in the next."""
+    if end >= len(text):
+        return False
+    return (
+        (indented and text[end] in " \t")
+        or text[max(end - 8, 0) : end].rstrip().endswith(_OPEN)
+        or _NEXT.match(text, end) is not None
+    )
 
 
 def _chunk_redacted(text: str, left: list[int]) -> str:
     """Return whole lines without secrets, cut off where there is none `left` of a kind, or of all names."""
     lower = _folded(text)
+    lines = lower.encode("utf-8", "surrogatepass").translate(None, kinds.FILLERS)
+    seen = b"\n".join(set(lines.split(b"\n")))
+    absent = {letter for letter in b"abcdefghijklmnopqrstuvwxyz_-" if letter not in seen}
+    words = {word for word in kinds.WORDS if absent.isdisjoint(word.letters) and word.letters in seen}
     starts: set[int] = set()
-    for word in _WORDS:
-        found = word.search(lower)
+    for _, expression in words:
+        found = expression.search(lower)
         while found:
             starts.add(lower.rfind("\n", 0, found.start()) + 1)
             if len(starts) > len(text) // _DENSE:
-                return _lines_redacted(text, lower, left)
+                return _lines_redacted(text, lower, words, left)
             end = lower.find("\n", found.start())
-            found = word.search(lower, end) if end >= 0 else None
+            found = expression.search(lower, end) if end >= 0 else None
     parts: list[str] = []
     position, waiting = 0, sorted(starts, reverse=True)
     while waiting and min(left) >= 0:
-        start = end = waiting.pop()
-        while end == start or (waiting and waiting[-1] == end):  # lines beside one another in one go
-            if end != start:
-                waiting.pop()
-            end = text.find("\n", end) + 1 or len(text)
-        parts += [text[position:start], _lines_redacted(text[start:end], lower[start:end], left)]
+        start = waiting.pop()
+        end = _block_end(text, start, waiting)
+        parts += [text[position:start], _lines_redacted(text[start:end], lower[start:end], words, left)]
         position = end
     return "".join(parts) if min(left) < 0 else "".join((*parts, text[position:]))
+
+
+def _block_end(text: str, start: int, waiting: list[int]) -> int:
+    """Return where lines end that belong together, or lie beside one another; none of them is `waiting`."""
+    end, served = start, False
+    while True:
+        line, end = end, text.find("\n", end) + 1 or len(text)
+        served = (served and text[line] in " \t") or _SERVER.search(text, line, end) is not None
+        while waiting and waiting[-1] < end:
+            waiting.pop()
+        if not (waiting and waiting[-1] == end) and not _goes_on(text, end, served):
+            return end
 
 
 def _folded(text: str) -> str:
@@ -188,26 +149,58 @@ def _folded(text: str) -> str:
     return text.lower()
 
 
-def _lines_redacted(text: str, lower: str, left: list[int]) -> str:
-    """Return lines without secrets; no expression here goes past the end of a line."""
-    if _any(_OF_A_URL, lower):
-        text = _URL.sub(rf"\1{MASK}@", text)
-    if names := sum(sum(1 for _ in word.finditer(lower)) for word in _OF_A_NAME):
-        left[-1] -= names
-        if left[-1] < 0:
-            return ""
-        for kind, (expression, needs) in enumerate(_NAMED):
+def _lines_redacted(text: str, lower: str, words: set[kinds.Word], left: list[int]) -> str:
+    """Return lines without secrets; of the words only those are looked for that the chunk has."""
+
+    def has(group: tuple[kinds.Word, ...]) -> bool:
+        return any(word in words and word.expression.search(lower) for word in group)
+
+    names = sum(sum(1 for _ in word.expression.finditer(lower)) for word in kinds.OF_A_NAME if word in words)
+    left[-1] -= names
+    if left[-1] < 0:
+        return ""
+    for group, where, *within in kinds.RULES:
+        if has(group):
+            text = where.sub(_masked_within(*within) if within else rf"\1{MASK}", text)
+    url, header, known = (has(group) for group, *_ in kinds.BY_WORD)
+    if url:
+        text = kinds.URL.sub(rf"\1{MASK}@", text)
+    if names:
+        for expression, marks in kinds.PAIRED:
+            if any(mark in lower for mark in marks):
+                text = expression.sub(rf"\1{MASK}", text)
+        if kinds.BROKEN.search(text):
+            text = kinds.BELOW.sub(_below_masked, text)
+        for kind, (expression, needs) in enumerate(kinds.NAMED):
             if any(mark in text for mark in needs):
                 text, left[kind] = _without_named(expression, text, left[kind])
-    if _any(_OF_A_HEADER, lower):
-        text = _HEADER.sub(rf"\1\2{MASK}", text)
-    if _any(_OF_A_TOKEN, lower):
-        text = _KNOWN.sub(MASK, text)
-    return _DOTTED.sub(_web_token_masked, text) if _any(_OF_A_WEB_TOKEN, lower) else text
+    if header:
+        text = kinds.HEADER.sub(rf"\1\2{MASK}", text)
+    if known:
+        text = kinds.KNOWN.sub(MASK, text)
+    return kinds.DOTTED.sub(_web_token_masked, text) if has(kinds.OF_A_WEB_TOKEN) else text
 
 
-def _any(words: tuple[re.Pattern[str], ...], lower: str) -> bool:
-    return any(word.search(lower) for word in words)
+def _masked_within(inner: re.Pattern[str]) -> Callable[[re.Match[str]], str]:
+    return lambda found: inner.sub(rf"\1{MASK}", found[0])
+
+
+def _below_masked(found: re.Match[str]) -> str:
+    """Mask what stands in the lines below a name, unless it is a count or a setting."""
+    head, password = found["head"], found["password"] is not None
+    if found["items"]:
+        items = re.sub(
+            r"(\n[ \t]*-[ \t]+)([^\r\n]*)",
+            lambda item: f"{item[1]}{MASK}" if _is_secret(item[2], password) else item[0],
+            found["items"],
+        )
+        return f"{head}{items}"
+    if found["value"]:
+        if not _is_secret(found["value"], password):
+            return found[0]
+        return f"{head}{found['joint']}{found['q'] or ''}{MASK}{found['end']}"
+    joint = found["block"] or found["plain"]
+    return f"{head}{joint}{MASK}" if _is_secret(found[0][len(head) + len(joint) :], password) else found[0]
 
 
 def _without_named(expression: re.Pattern[str], text: str, left: int) -> tuple[str, int]:
@@ -229,7 +222,7 @@ def _without_named(expression: re.Pattern[str], text: str, left: int) -> tuple[s
         quote, end = _value(expression, text, start, line_end)
         if _is_secret(text[start + len(quote) : end].removesuffix(quote), match["password"] is not None):
             # A bare number after a quoted key is JSON, and must stay JSON.
-            mark = quote or (match["key"] if expression is _ASSIGNMENT else "") or ""
+            mark = quote or (match["key"] if expression is kinds.ASSIGNMENT else "") or ""
             parts += [text[position:start], mark, MASK, mark]
             position = end
         match = expression.search(text, end)
@@ -238,25 +231,25 @@ def _without_named(expression: re.Pattern[str], text: str, left: int) -> tuple[s
 
 def _value(expression: re.Pattern[str], text: str, start: int, line_end: int) -> tuple[str, int]:
     """Return the quote that a value begins with, or nothing, and where the value ends."""
-    if expression is _LINE:
+    if expression is kinds.LINE:
         return "", start + len(text[start:line_end].rstrip())
-    if quoted := _QUOTE.match(text, start):
+    if quoted := kinds.QUOTE.match(text, start):
         quote = quoted[0]
         at = text.find(quote, quoted.end(), line_end)
         while at >= 0 and text[at - 1] == "\\":
             at = text.find(quote, at + 1, line_end)
         return quote, line_end if at < 0 else at + len(quote)
-    if expression is _ASSIGNMENT and (scheme := _SCHEME.match(text, start)):
+    if expression is kinds.ASSIGNMENT and (scheme := kinds.SCHEME.match(text, start)):
         start = scheme.end()
-    word = _WORD.match(text, start)
+    word = kinds.WORD.match(text, start)
     return "", start + len(word[0].rstrip(",;}]")) if word else start
 
 
 def _is_secret(bare: str, password: bool) -> bool:
     words = bare.split(maxsplit=1)
-    if not words:
+    if not words or not bare.strip("[]{},; \t"):  # an empty list or object, or where one begins
         return False
-    return not (_CONSTANT.fullmatch(words[0]) if password else _HARMLESS.fullmatch(words[0]))
+    return not (kinds.CONSTANT.fullmatch(words[0]) if password else kinds.HARMLESS.fullmatch(words[0]))
 
 
 def _web_token_masked(word: re.Match[str]) -> str:
@@ -267,12 +260,12 @@ def _web_token_masked(word: re.Match[str]) -> str:
     text = word[0]
     parts: list[str] = []
     position, at = 0, 0
-    while head := _HEAD.search(text, at):
+    while head := kinds.HEAD.search(text, at):
         first = text.find(".", head.start())
         second = text.find(".", first + 1) if first >= 0 else -1
         if second < 0:
             break
-        if second - first > _LEAST_OF_A_PART:
+        if second - first > kinds.LEAST_OF_A_PART:
             at = text.find(".", second + 1)
             at = len(text) if at < 0 else at
             parts += [text[position : head.start()], MASK]
@@ -287,7 +280,7 @@ def _without_json_dumps(text: str) -> str:
     parts: list[str] = []
     position = 0
     left = _MOST
-    while key := _STRUCTURE_KEY.search(text, position):
+    while key := kinds.STRUCTURE_KEY.search(text, position):
         start, left = key.end(), left - 1
         parts.append(text[position:start])
         end = _closing(text, start)
