@@ -8,6 +8,7 @@ order of the role's steps, what a fault leaves, and that other print than what w
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from dataclasses import dataclass, field
 
@@ -56,6 +57,7 @@ class Device:
     timer: asyncio.TimerHandle | None = None
     log: list[str] = field(default_factory=list)
     deaf: bool = False
+    user: str = ""  # who left the trial that is pending, where the switch tells it
     server: asyncssh.SSHAcceptor | None = None
     port: int = 0
     clients: set[Shell] = field(default_factory=set)
@@ -207,7 +209,7 @@ class Shell:
             return self.device.session[1]
         return self.device.running
 
-    def command(self, line: str) -> str:  # noqa: PLR0911, PLR0912  (a table of commands)
+    def command(self, line: str) -> str:  # noqa: PLR0911, PLR0912, PLR0915  (a table of commands)
         """A command outside configuration mode."""
         device = self.device
         words = line.split()
@@ -226,6 +228,22 @@ class Shell:
                 device.session = None
             case ["configure"] | ["configure", "terminal"]:
                 self.path = ()
+            case ["show", "configuration", "sessions", "detail", "|", "json"]:
+                told = {device.session[0]: {"state": "pending"}} if device.session else {}
+                if device.undo:
+                    told[device.undo[0]] = {
+                        "state": "pendingCommitTimer",
+                        "instances": {"77": {"user": device.user}} if device.user else {},
+                    }
+                return json.dumps({"sessions": told}) + "\n"
+            case ["show", "checkpoint", "summary"]:
+                kept = [n for n in device.files if ":" not in n]
+                return "".join(f"{at}) {n}:\nCreated by admin\n" for at, n in enumerate(kept, 1))
+            case ["show", "scheduler", "schedule"]:
+                names = [line.split()[-1] for line in device.running if line.startswith("scheduler schedule")]
+                return "".join(f"Schedule Name : {n}\n---\nUser Name : {device.user}\n" for n in names)
+            case ["show", "candidate-configuration"]:
+                return printed(device.nos, self.tree())
             case ["show", "version", "|", "json"]:
                 return '{"version": "4.34.0F", "modelName": "scripted"}\n'
             case ["show", "hostname", "|", "json"]:
@@ -284,8 +302,11 @@ class Shell:
             device.arm((hours * 60 + minutes + seconds / 60) * device.seconds, device.session[0])
             device.running, device.session = device.session[1], None
             self.path, self.in_session = None, False
-        elif line == "show session-config diffs":
-            return "diff\n"
+        elif line == "commit" and device.session:
+            device.running, device.session = device.session[1], None
+            self.path, self.in_session = None, False
+        elif line == "show session-config":
+            return printed(device.nos, self.tree())
         else:
             self.set(line)
             if delay:

@@ -3,8 +3,11 @@
 import asyncio
 import json
 import os
+import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +51,30 @@ async def _end_tasks() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def ended(monkeypatch) -> Callable[[Callable[[], bool]], None]:
+    """Kill the next playbook, and nothing on the switch, as soon as something is seen there."""
+
+    def arm(seen: Callable[[], bool]) -> None:
+        def run(
+            argv: list[str], *, timeout: float, check: bool, capture_output: bool, **more: Any
+        ) -> subprocess.CompletedProcess[str]:
+            monkeypatch.undo()
+            child = subprocess.Popen(
+                argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **more
+            )
+            deadline = time.monotonic() + timeout
+            while child.poll() is None and not seen() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert child.poll() is None, child.communicate()[0]
+            os.killpg(child.pid, signal.SIGKILL)
+            return subprocess.CompletedProcess(argv, child.wait(), child.communicate()[0], "")
+
+        monkeypatch.setattr("tests.kit.run.subprocess.run", run)
+
+    return arm
 
 
 @dataclass

@@ -49,6 +49,7 @@ def later(seconds: float, command: list[str], name: str) -> None:
         stderr=subprocess.DEVNULL,
     )
     (HOME / f"{name}.pid").write_text(str(process.pid))
+    (HOME / f"{name}.what").write_text(" ".join(command))
 
 
 def stop(name: str) -> bool:
@@ -150,7 +151,7 @@ def dump(database: str, running: dict) -> dict:
     }
 
 
-def nv(argv: list[str]) -> int:
+def nv(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
     """NVUE's `nv config`."""
     pending, before = HOME / "pending.json", HOME / "before.json"
     match argv[2:]:
@@ -163,11 +164,24 @@ def nv(argv: list[str]) -> int:
                     ]
                 )
             )
+        case ["show", "-r", "startup", "-o", "json"]:
+            print(json.dumps([{"set": load(STARTUP)}]))
+        case ["revision", "-o", "json"]:
+            waits = (HOME / "confirm.pid").exists()
+            told = json.loads((HOME / "trial.json").read_text()) if waits else {}
+            print(json.dumps({"1": {"state": "applied_and_saved"}, **({"7": told} if waits else {})}))
         case ["patch", path]:
             value = load(RUNNING)
-            merge(value, yaml.safe_load(Path(path).read_text())[0]["set"])
+            for part in yaml.safe_load(Path(path).read_text()):
+                merge(value, part.get("set", {}))
+                unset(value, part.get("unset", {}))
             store(pending, value)
-        case ["apply", "--confirm", seconds, "-y"]:
+        case ["apply", "-y"]:
+            store(RUNNING, take(load(pending)))
+            pending.unlink()
+        case ["apply", "--confirm", seconds, "-y", "-m", message]:
+            apply = {"message": message, "user": "admin"}
+            store(HOME / "trial.json", {"state": "confirm", "apply-meta": apply})
             store(before, load(RUNNING))
             store(RUNNING, take(load(pending)))
             pending.unlink()
@@ -185,6 +199,15 @@ def nv(argv: list[str]) -> int:
         case _:
             return 2
     return 0
+
+
+def unset(tree: dict, what: dict) -> None:
+    """Take leaves away, and what they leave empty."""
+    for key, value in what.items():
+        if value:
+            unset(tree[key], value)
+        if not value or not tree[key]:
+            tree.pop(key, None)
 
 
 def merge(into: dict, what: dict) -> None:
@@ -227,6 +250,10 @@ def main(argv: list[str]) -> int:
                 print(f"Unit {name}.timer already exists", file=sys.stderr)
                 return 1
             later(float(after.partition("=")[2]), command, name)
+            code = 0
+        case ["systemctl", "list-units", *_]:
+            for pid in HOME.glob("*.pid"):
+                print(f"{pid.stem}.timer loaded active waiting {pid.with_suffix('.what').read_text()}")
             code = 0
         case ["systemctl", "enable" | "disable", _]:
             code = 0

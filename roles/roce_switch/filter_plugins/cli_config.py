@@ -6,6 +6,7 @@ such sets, in one spelling, so that order, indentation, separators, lists and ra
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -182,18 +183,119 @@ def _whose(was: list[Path], have: list[Path]) -> str:
 def unsaved(running: str, startup: str) -> list[str]:
     """Lines that are running and not saved, or saved and not running: somebody's unsaved work."""
     one, other = paths(running), paths(startup)
-    return [_text(path) for path in one if path not in set(other)] + [
-        f"no {_text(path)}" for path in other if path not in set(one)
+    return [masked(_text(path)) for path in one if path not in set(other)] + [
+        f"no {masked(_text(path))}" for path in other if path not in set(one)
     ]
 
 
-def revert(before: str, now: str) -> list[str]:
-    """The commands that bring a configuration back to what it was, the last lines first."""
-    old, new = paths(before), paths(now)
-    extra = [path for path in new if path not in set(old)]
-    extra = [path for path in extra if path[:-1] not in set(extra)]
-    back = _commands([(*path[:-1], _undone(path[-1])) for path in reversed(extra)])
-    return back + _commands([path for path in old if path not in set(new)])
+def undo(before: str, now: str, wanted: str, owned: list[str], stored: str = "") -> dict[str, list[str]]:
+    """What takes this role's lines back out, one by one, and what others changed meanwhile.
+
+    Args:
+        before: the configuration before the first line was typed.
+        now: the configuration as it stands.
+        wanted: what was typed.
+        owned: as in `compare`.
+        stored: what the switch made of the typed lines, read before anybody else could reach them.
+
+    Returns:
+        commands (empty: nothing of ours stands) and left: lines that are neither the old ones nor ours.
+    """
+    old, new, want = (paths(_TRIAL.sub("", text)) for text in (before, now, wanted))
+    had, has = set(old), set(new)
+    # A value that the switch stored otherwise, with ours nowhere: the typed line all the same.
+    there = set(paths(stored)) - had
+    changed = {p for p in there if any(w not in there and _rival(p, w) for w in want)}
+    ours = {*want, *changed}
+    replaced = {p for p in old if any(_rival(p, path) for path in ours)}
+    replaced |= {p for p in old if p not in ours and any(re.search(o, _text(p)) for o in owned)}
+    added = [path for path in new if path not in had]
+    gone = [path for path in old if path not in has]
+    others = [path for path in added if path not in ours]
+    # A section is ours to take away while nothing of anybody else stands in it; a port never is.
+    takes = [p for p in added if p in ours and not any(o[: len(p)] == p for o in others)]
+    takes = [p for p in takes if len(p) > 1 or not p[0].startswith("interface ")]
+    takes = [path for path in takes if path[:-1] not in set(takes)]
+    back = [p for p in gone if any(p[: n + 1] in replaced for n in range(len(p)))]
+    held = [p for p in back if any(_rival(o, p) for o in others)]
+    left = [*others, *(path for path in gone if path not in set(back))]
+    told = [p for p in left if p[:-1] not in set(left)]
+    return {
+        "commands": _commands([(*path[:-1], _undone(path[-1])) for path in reversed(takes)])
+        + _commands([path for path in back if path not in held]),
+        "left": [("" if path in has else "no ") + masked(_text(path)) for path in told],
+    }
+
+
+# The trial itself stands in NX-OS's running configuration.
+_TRIAL = re.compile(
+    r"(?ms)^scheduler job name shakedown-undo\s*?\n.*?(?:^end-job\s*?\n|(?=^scheduler ))"
+    r"|^scheduler schedule name shakedown-undo\s*?\n(?:[ \t]+[^\n]*\n)*|^feature scheduler\s*?\n"
+)
+_SECRET = re.compile(r"(?i)\b(password|secret|community|passphrase|(\w+-)?key|md5|sha\w*|auth|priv)(?= )(.*)")
+
+
+def masked(line: str) -> str:
+    """A line that may be shown: what follows a word for a secret is not."""
+    return _SECRET.sub(lambda m: f"{m[1]} ***", line)
+
+
+# What a job of NX-OS's scheduler holds that goes back on a configuration.
+_GOES_BACK = re.compile(r"(?m)^\s*(rollback |reload\b|configure replace |copy \S+ (running|startup)-config)")
+
+
+def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
+    """The trials that a switch still runs, by name: whose they are, by their names, and what is left over.
+
+    Args:
+        nos: eos or nxos.
+        told: what the switch printed: sessions (EOS, JSON); running, checkpoints and schedules (NX-OS).
+
+    Returns:
+        own (the session or checkpoint of this role's trial, or ""), strangers (one line each) and litter (the
+        commands that take away what an ended run left without a timer).
+    """
+    if nos == "eos":
+        sessions = json.loads(told["sessions"] or "{}").get("sessions", {})
+        timed = {name: one for name, one in sessions.items() if one["state"] == "pendingCommitTimer"}
+        users = {
+            name: ", ".join(sorted({who.get("user", "") for who in one.get("instances", {}).values()} - {""}))
+            for name, one in timed.items()
+        }
+        names = {name: name for name in timed}
+        litter = [
+            f"configure session {name} abort"
+            for name, one in sessions.items()
+            if one["state"] == "pending" and name.startswith("shakedown-")
+        ]
+    else:
+        jobs = dict(
+            re.findall(
+                r"(?ms)^scheduler job name (\S+)\s*?\n(.*?)(?=^end-job|^scheduler |\Z)", told["running"]
+            )
+        )
+        schedules = re.findall(r"(?m)^scheduler schedule name (\S+)\s*\n((?:[ \t]+.*\n?)*)", told["running"])
+        names, users = (
+            {},
+            dict(re.findall(r"(?s)Schedule Name\s*: (\S+).*?User Name\s*: (\S+)", told["schedules"])),
+        )
+        for schedule, body in schedules:
+            for job in re.findall(r"job name (\S+)", body):
+                if _GOES_BACK.search(jobs.get(job, "")):
+                    checkpoint = re.search(r"checkpoint (\S+)", jobs[job])
+                    names[schedule] = checkpoint[1] if checkpoint else schedule
+        kept = re.findall(r"(?m)^\s*\d+\) (shakedown-\S+?):", told["checkpoints"])
+        litter = [f"no checkpoint {name}" for name in kept if name not in names.values()]
+    own = [names[one] for one in names if one.startswith("shakedown-")]
+    return {
+        "own": own[0] if own else "",
+        "strangers": [
+            f"{one} of {users.get(one) or 'a user that the switch does not tell'}"
+            for one in names
+            if names[one] not in own
+        ],
+        "litter": litter,
+    }
 
 
 def _undone(line: str) -> str:
@@ -232,5 +334,6 @@ class FilterModule:
         return {
             "roce_switch_cli_compare": compare,
             "roce_switch_cli_unsaved": unsaved,
-            "roce_switch_cli_revert": revert,
+            "roce_switch_cli_undo": undo,
+            "roce_switch_cli_pending": pending,
         }

@@ -234,6 +234,15 @@ def interfaces(
     return entries
 
 
+def left(now: Facts, before: Facts) -> list[str]:
+    """What stands beside `roce enable` and is neither the old value nor ours: somebody set it meanwhile."""
+    return [
+        key
+        for key, value in now["wanted"].items()
+        if key.startswith(BESIDE) and now["found"].get(key) not in (value, before["found"].get(key))
+    ]
+
+
 class FilterModule:
     """What Ansible loads."""
 
@@ -243,4 +252,5 @@ class FilterModule:
             "roce_switch_enterprise_sonic_compare": compare,
             "roce_switch_enterprise_sonic_interfaces": interfaces,
             "roce_switch_enterprise_sonic_unready": unready,
+            "roce_switch_enterprise_sonic_left": left,
         }

@@ -197,6 +197,104 @@ def _at(
     return found
 
 
+def undo(now: list[Tree], before: list[Tree], wanted: Tree, stored: list[Tree]) -> Tree:
+    """What takes this role's settings back out, leaf by leaf, and what others changed meanwhile.
+
+    Args:
+        now: `nv config show` as it stands.
+        before: the same before the change.
+        wanted: what was set.
+        stored: the same right after it was set; only leaves of ours are looked up in it.
+
+    Returns:
+        patch (for `nv config patch`; empty: nothing of ours stands), left (others' leaves, no values).
+    """
+    has, had, told = (_leaves(_set(document)) for document in (now, before, stored))
+    ours = _leaves(wanted)
+    back: Tree = {}
+    gone: Tree = {}
+    left = []
+    for path in sorted({*has, *had, *ours}):
+        is_, was = has.get(path), had.get(path)
+        if is_ == was or any(p[: len(path)] == path and len(p) > len(path) for p in (*has, *had)):
+            continue  # alike, or an empty part that has something in it on the other side
+        if path not in ours or is_ not in (ours[path], told.get(path)):
+            left.append(".".join(path))
+            continue
+        tree_, leaf = (back, was) if was is not None else (gone, {})
+        for key in path[:-1]:
+            tree_ = tree_.setdefault(key, {})
+        tree_[path[-1]] = leaf
+    patch = [{"unset": gone}] * bool(gone) + [{"set": back}] * bool(back)
+    return {"patch": patch, "left": left}
+
+
+def _set(document: list[Tree]) -> Tree:
+    return next((part["set"] for part in document if "set" in part), {})
+
+
+def _leaves(tree_: object, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    """Every leaf by its path, a key such as `swp1-4` as each of its names. An empty part is a leaf too."""
+    if not isinstance(tree_, dict) or not tree_:
+        return {above: "" if tree_ == {} else str(tree_)}
+    found: dict[tuple[str, ...], str] = {}
+    for key, value in tree_.items():
+        for name in _names(str(key)) if above[:1] == ("interface",) and len(above) == 1 else [str(key)]:
+            found |= _leaves(value, (*above, name))
+    return found
+
+
+def _names(key: str) -> list[str]:
+    """The names in a key such as `swp1-2s0-1,15s0-2,lo`, as `_covers` reads it."""
+    names: list[str] = []
+    head, ports = "", range(0)
+    for part in key.split(","):
+        match = _PART.fullmatch(part)
+        if not match:
+            names.append(part)
+            head, ports = "", range(0)
+            continue
+        low, high = match["sub"], match["to"]
+        if match["head"] == "s" and low is None and ports:  # `s5-6` of the port before
+            low, high = match["first"], match["last"]
+        else:
+            head = match["head"] or head
+            ports = range(int(match["first"]), int(match["last"] or match["first"]) + 1)
+        subs = [""] if low is None else [f"s{sub}" for sub in range(int(low), int(high or low) + 1)]
+        names += [f"{head}{port}{sub}" for port in ports for sub in subs]
+    return names
+
+
+def pending(revisions: Tree) -> Tree:
+    """The revisions that wait to be confirmed, from `nv config revision -o json`: ours by their message."""
+    waiting = {
+        name: one
+        for name, one in revisions.items()
+        if isinstance(one, dict) and one.get("state") == "confirm"
+    }
+    own = [name for name, one in waiting.items() if _MESSAGE in _told(one, "message")]
+    return {
+        "own": own[0] if own else "",
+        "strangers": [
+            f"revision {name} of {', '.join(_told(one, 'user')) or 'a user that the switch does not tell'}"
+            for name, one in waiting.items()
+            if name not in own
+        ],
+        "litter": [],
+    }
+
+
+_MESSAGE = "shakedown"
+
+
+def _told(tree_: object, key: str) -> list[str]:
+    """What a tree says under a key, at any depth: releases put it in different places."""
+    if not isinstance(tree_, dict):
+        return []
+    own = [str(tree_[key])] if tree_.get(key) and not isinstance(tree_[key], dict) else []
+    return own + [word for value in tree_.values() for word in _told(value, key)]
+
+
 def refusals(fabric: Tree) -> list[str]:
     """Why `qos roce` cannot be this intent."""
     roce, cnp = fabric["roce"], fabric["roce"]["cnp"]
@@ -222,4 +320,6 @@ class FilterModule:
             "roce_switch_nvue_tree": tree,
             "roce_switch_nvue_difference": difference,
             "roce_switch_nvue_refusals": refusals,
+            "roce_switch_nvue_undo": undo,
+            "roce_switch_nvue_pending": pending,
         }

@@ -143,6 +143,89 @@ def _kept(table: str, rows: dict[str, Any]) -> dict[str, Any]:
     return rows
 
 
+def undo(now: Tables, before: Tables, wanted: Tables, stored: Tables | None = None) -> dict[str, Any]:
+    """What takes this role's rows back out, field by field, and what others changed meanwhile.
+
+    Args:
+        now: the configuration as it stands.
+        before: the configuration before the change.
+        wanted: the rows that were written.
+        stored: what the switch made of them, read at once; only tables of ours are looked up in it.
+
+    Returns:
+        target (the configuration without our rows), rows and patch (those that change), and left (what is
+        neither the old one nor ours, without its values).
+    """
+    made = merged(wanted, before)
+    target = {table: dict(rows) for table, rows in now.items()}
+    left: list[str] = []
+    rows: Tables = {}
+    patch: list[dict[str, Any]] = []
+    for table in sorted({*before, *made, *now}):
+        told = (stored or {}).get(table, {}) if table in wanted else {}
+        old, new, has = (one.get(table, {}) for one in (before, made, now))
+        for key in sorted({*old, *new, *has}):
+            if old.get(key) == new.get(key) and not _kept(table, {key: has.get(key, old.get(key))}):
+                continue  # buffermgrd's own
+            was, ours, is_ = old.get(key), new.get(key), has.get(key)
+            back, others = _back(was, ours, is_, told.get(key))
+            left += [f"{table}|{key}{' ' * bool(o)}{o}" if table in wanted else table for o in others]
+            if back == is_:
+                continue
+            if back is None:
+                del target[table][key]
+            else:
+                target.setdefault(table, {})[key] = back
+            rows.setdefault(table, {})[key] = back or {}
+            op = {"op": "remove"} if back is None else {"op": "add", "value": back}
+            patch.append({**op, "path": f"/{table}/{_escaped(key)}"})
+        if table in target and not target[table] and table not in before:
+            del target[table]
+    return {"target": target, "rows": rows, "patch": patch, "left": sorted(set(left))}
+
+
+def _back(
+    was: Fields | None, ours: Fields | None, is_: Fields | None, told: Fields | None
+) -> tuple[Fields | None, list[str]]:
+    """What a row goes back to, and which of its fields somebody else changed ("": the row itself)."""
+    if is_ in (was, ours) or (is_ is not None and is_ == told):
+        return was, []
+    if was is None or ours is None or is_ is None:
+        return is_, [""]
+    back, others = dict(is_), []
+    for field in {*was, *ours, *is_}:
+        if is_.get(field) not in (was.get(field), ours.get(field), (told or {}).get(field)):
+            others.append(field)
+        elif was.get(field) is None:
+            back.pop(field, None)
+        else:
+            back[field] = was[field]
+    return back, others
+
+
+_GOES_BACK = re.compile(
+    r"\bconfig (reload|rollback|replace|load|apply-patch)\b|config_db\.json|(?<![\w-])reboot(?![\w-])"
+)
+
+
+def pending(printed: str) -> dict[str, Any]:
+    """The timers that may change the configuration, from `systemctl list-units --type=timer` and `ls`.
+
+    A transient timer's description is its command. The role's own trial is one whose record lies there.
+    """
+    timers = re.findall(r"(?m)^\s*(\S+)\.timer\s+\S+\s+\S+\s+\S+\s+(.*)$", printed)
+    own = {"roce-trial.json", "before-roce.json"} <= set(printed.split())
+    strangers = [
+        f"timer {name} ({found[0]})"
+        for name, what in timers
+        if name != "shakedown-undo" and (found := _GOES_BACK.search(what))
+    ]
+    strangers += [
+        f"timer {name}, without its record" for name, _ in timers if name == "shakedown-undo" and not own
+    ]
+    return {"own": "shakedown-undo" if own else "", "strangers": strangers, "litter": []}
+
+
 def _split(wanted: Tables, found: Tables) -> dict[tuple[str, str], Fields]:
     """Ranges (`Ethernet0|3-4`) that say something else of a queue than what is wanted."""
     out = {}
@@ -304,4 +387,6 @@ class FilterModule:
             "roce_switch_sonic_merged": merged,
             "roce_switch_sonic_unsaved": unsaved,
             "roce_switch_sonic_effective": effective,
+            "roce_switch_sonic_undo": undo,
+            "roce_switch_sonic_pending": pending,
         }

@@ -285,7 +285,7 @@ def test_the_way_back_is_typed_in_reverse():
     """Catches a policy removed while a port still carries it, and a value that is not set back."""
     before = "interface e1\n mtu 1500\n"
     now = "policy-map ROCE\n class ROCE\ninterface e1\n mtu 9216\n service-policy ROCE\n"
-    assert cli.revert(before, now) == [
+    assert cli.undo(before, now, now, ["ROCE"])["commands"] == [
         "interface e1",
         "no service-policy ROCE",
         "no mtu 9216",
@@ -295,7 +295,7 @@ def test_the_way_back_is_typed_in_reverse():
         "mtu 1500",
         "exit",
     ]
-    assert cli.revert(before, before) == []
+    assert cli.undo(before, before, now, ["ROCE"]) == {"commands": [], "left": []}
 
 
 def test_nvue_numbers_as_text_are_no_difference_and_others_are():

@@ -1,0 +1,184 @@
+"""Trials that an ended run or another admin left, and another admin's work during ours."""
+
+import json
+import re
+
+import pytest
+
+from tests.switches.cli_device import Shell, copy
+from tests.switches.test_cli import before, device, variables
+from tests.switches.test_shell import RUNNING, SONIC, made  # noqa: F401  (made: a fixture)
+
+# The line after which the run is ended: on trial, and while the lines are still typed.
+ENDED = {
+    ("eos", "on trial"): "^commit timer",
+    ("nxos", "on trial"): "^show running-config$",
+    ("nxos", "while typing"): "^policy-map type network-qos",
+    ("os10", "on trial"): "^commit$",
+    ("eos", "while typing"): "^service-profile",
+}
+
+
+@pytest.mark.parametrize(("nos", "step"), ENDED)
+def test_the_trial_of_an_ended_run_is_kept_or_undone_by_the_next(nos, step, loop, play, ended):
+    """Catches "as the intent says, changed 0" over a configuration that a timer takes away minutes later."""
+    switch = device(nos)
+    switch.seconds = 3600
+    loop(switch.start())
+    first = "^service-policy type qos" if (nos, step) == ("nxos", "on trial") else ENDED[nos, step]
+    ended(
+        lambda: any(
+            re.search(ENDED[nos, step], line)
+            for at, line in enumerate(switch.log)
+            if any(re.search(first, earlier) for earlier in switch.log[: at + 1])
+        )
+    )
+    play(variables(switch))
+    again = play(variables(switch))
+    assert switch.undo is None, "a timer still runs"
+    if again.code:  # half of it was typed: what types for Ansible may go on for a moment
+        assert step == "while typing" and "The old configuration is back." in again.output, again.output
+        assert switch.running == switch.startup == before(nos)
+        again = play(variables(switch))
+    assert again.code == 0 and again.changed > 0, again.output
+    assert switch.startup == switch.running != before(nos)
+    assert not [name for name in switch.files if name.startswith("shakedown-")]
+    assert not [line for line in switch.running if "scheduler" in line]
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos"])
+def test_a_trial_of_somebody_else_is_refused_by_name(nos, loop, play):
+    """Catches lines typed, saved or confirmed into another admin's trial."""
+    switch = device(nos)
+    switch.user = "eve"
+    job = {"scheduler job name night": {"rollback running-config checkpoint mine": {}}}
+    schedule = {"scheduler schedule name night": {"job name night": {}, "time start +00:10": {}}}
+    if nos == "nxos":
+        switch.running |= {"feature scheduler": {}, **job, **schedule}
+        switch.startup = copy(switch.running)
+
+    async def leave():
+        switch.undo = ("night", before(nos))
+
+    loop(switch.start())
+    loop(leave())
+    kept = copy(switch.running)
+    result = play(variables(switch))
+    assert result.code != 0 and "night of eve" in result.output, result.output
+    assert "Let them confirm or abort it" in result.output
+    assert switch.running == kept and switch.undo
+    assert not [line for line in switch.log if line.startswith(("conf", "copy", "checkpoint", "rollback"))]
+
+
+def others(running):
+    """Add what another admin makes meanwhile."""
+    running["vlan 100"] = {}
+    running["snmp-server community Zq7Secret ro"] = {}
+    running["interface Management1"] = {"ip address 10.0.0.2/24": {}}
+
+
+# While the change is on trial, and between the check and the save.
+STEPS = {
+    "eos": ["^commit timer", "^configure session .* commit$"],
+    "nxos": ["^checkpoint ", "^no checkpoint"],
+    "os10": ["^commit$"],
+}
+CASES = [(nos, step, fault) for nos, steps in STEPS.items() for step in steps for fault in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("nos", "step", "fault"), [c for c in CASES if not (c[2] and c[1] != STEPS[c[0]][0])]
+)
+def test_what_another_admin_does_meanwhile_is_left_named_and_not_saved(
+    nos, step, fault, loop, play, monkeypatch
+):
+    """Catches his VLAN and address undone with ours, or saved unchecked; and a community in the output."""
+    switch = device(nos, **({"mutate": (r"^mtu 9\d+", "mtu 2000")} if fault else {}))
+    took, done = Shell.take, []
+
+    async def take(self, line):
+        await took(self, line)
+        if re.search(step, line) and not done:
+            done.append(line)
+            others(self.device.running)
+
+    monkeypatch.setattr(Shell, "take", take)
+    loop(switch.start())
+    result = play(variables(switch))
+    assert done and result.code != 0, result.output
+    wanted = before(nos)
+    others(wanted)
+    assert switch.running == wanted, result.output
+    assert switch.startup == before(nos)
+    assert switch.undo is None
+    assert "Changed by somebody else meanwhile, and left: " in result.output and "vlan 100" in result.output
+    assert "Zq7Secret" not in result.output
+
+
+WORD = {"sonic": "config reload -y", "cumulus": "nv config apply --confirm "}
+
+
+@pytest.mark.parametrize("nos", RUNNING)
+def test_the_trial_of_an_ended_run_is_kept_on_a_shell(nos, made, play, ended):  # noqa: F811
+    """Catches the same where the timer is systemd's, or NVUE's."""
+    switch, given, extra = made(nos, minute_s=3600)
+    ended(lambda: WORD[nos] in switch.log() and switch.running() != RUNNING[nos])
+    play(given, *extra)
+    again = play(given, *extra)
+    assert again.code == 0 and again.changed > 0, again.output
+    assert not list(switch.home.glob("*.pid")), "a timer is still armed"
+    assert switch.startup() == switch.running() != RUNNING[nos]
+    assert [path.name for path in (switch.home / "etc").iterdir()] == ["config_db.json"]
+
+
+@pytest.mark.parametrize("nos", RUNNING)
+def test_another_admins_work_stays_on_a_shell(nos, made, play, loop, ended):  # noqa: F811
+    """Catches a strange timer not refused, and after an ended run another admin's change undone with ours."""
+    switch, given, extra = made(nos, minute_s=3600)
+    ended(lambda: WORD[nos] in switch.log() and switch.running() != RUNNING[nos])
+    play(given, *extra)
+    running = switch.running()
+    name, value = (
+        ("VLAN", {"Vlan7": {"vlanid": "7"}}) if nos == "sonic" else ("vrf", {"storage": {"table": 7}})
+    )
+    running[name] = value
+    (switch.home / "running.json").write_text(json.dumps(running))
+    again = play(given, *extra, "--diff", "-v")
+    assert again.code != 0 and "and left: " + name in again.output, again.output
+    assert "The old configuration is back." in again.output
+    assert switch.running() == {**RUNNING[nos], name: value}
+    assert switch.startup() == RUNNING[nos]
+    assert not list(switch.home.glob("*.pid")), "a timer is still armed"
+
+
+@pytest.mark.parametrize(
+    ("nos", "who"), [("sonic", "timer run-r1 (config reload)"), ("cumulus", "revision 7 of eve")]
+)
+def test_a_trial_of_somebody_else_is_refused_on_a_shell(nos, who, made, play):  # noqa: F811
+    """Catches another admin's timer that takes our change back, or that ours confirms for him."""
+    switch, given, extra = made(nos)
+    timer = {"sonic": "run-r1", "cumulus": "confirm"}[nos]
+    (switch.home / f"{timer}.pid").write_text("0")
+    (switch.home / f"{timer}.what").write_text("/bin/sh -c config reload -y")
+    waits = {"state": "confirm", "apply-meta": {"user": "eve", "message": "vlan"}}
+    (switch.home / "trial.json").write_text(json.dumps(waits))
+    result = play(given, *extra)
+    assert result.code != 0 and who in result.output, result.output
+    assert switch.running() == switch.startup() == RUNNING[nos]
+
+
+def test_no_secret_is_told_and_the_mode_is_kept_on_sonic(made, play):  # noqa: F811
+    """Catches CONFIG_DB's keys in --diff or -v, and files of them that everybody may read."""
+    switch, given, extra = made("sonic")
+    running = {
+        **SONIC,
+        "TACPLUS": {"global": {"passkey": "Zq7Key"}},
+        "SNMP_COMMUNITY": {"Zq7Community": {"TYPE": "RO"}},
+    }
+    for path in ("running.json", "etc/config_db.json"):
+        (switch.home / path).write_text(json.dumps(running))
+    (switch.home / "etc/config_db.json").chmod(0o640)
+    result = play(given, *extra, "--diff", "-vv")
+    assert result.code == 0, result.output
+    assert "Zq7" not in result.output
+    assert (switch.home / "etc/config_db.json").stat().st_mode & 0o777 == 0o640

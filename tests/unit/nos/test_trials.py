@@ -1,0 +1,221 @@
+"""Trials that are pending, undone or about to be saved: whose lines they are."""
+
+import json
+
+import pytest
+from rendering import cli, enterprise, nvue
+from rendering import sonic_change as sonic
+
+OLD = "hostname leaf1\ninterface e1\n   mtu 1500\n   qos trust cos\n"
+WANTED = "qos profile ROCE\n   qos trust dscp\ninterface e1\n   mtu 9000\n   service-profile ROCE\n"
+OWNED = ["^interface e1 / (qos|service-profile)", "^qos profile ROCE /"]
+TRIAL = "hostname leaf1\n" + WANTED
+
+
+@pytest.mark.parametrize(
+    ("change", "stays", "left"),
+    [
+        (
+            ("hostname leaf1", "hostname other\nvlan 7"),
+            "no mtu 9000",
+            ["hostname other", "vlan 7", "no hostname leaf1"],
+        ),
+        (("mtu 9000", "mtu 4000"), "no service-profile ROCE", ["interface e1 / mtu 4000"]),
+        (
+            ("service-profile ROCE", "service-profile VOICE"),
+            "no mtu 9000",
+            ["interface e1 / service-profile VOICE"],
+        ),
+        (
+            ("qos trust dscp", "qos trust dscp\n   weight 3"),
+            "no qos trust dscp",
+            ["qos profile ROCE / weight 3"],
+        ),
+        (
+            ("hostname leaf1", "hostname leaf1\nsnmp-server community Zq7 ro"),
+            "no mtu 9000",
+            ["snmp-server community ***"],
+        ),
+    ],
+)
+def test_only_lines_that_still_stand_as_typed_are_taken_back(change, stays, left):
+    """Catches another admin's lines undone with ours, kept unnamed, or told with their secret."""
+    undo = cli.undo(OLD, TRIAL.replace(*change), WANTED, OWNED)
+    assert undo["left"] == left
+    assert stays in undo["commands"]
+    assert not [
+        line
+        for line in undo["commands"]
+        if any(word in line for word in ("4000", "VOICE", "vlan", "hostname"))
+    ]
+    assert ("mtu 1500" in undo["commands"]) == ("4000" not in change[1])
+    assert ("no qos profile ROCE" in undo["commands"]) == ("weight" not in change[1])
+
+
+def test_what_the_switch_stored_otherwise_is_ours_and_a_change_after_it_is_not():
+    """Catches a value stored without a word that stays, or that is taken for another admin's."""
+    stored = TRIAL.replace("9000", "2000")
+    assert cli.undo(OLD, stored, WANTED, OWNED, stored)["left"] == []
+    assert "no mtu 2000" in cli.undo(OLD, stored, WANTED, OWNED, stored)["commands"]
+    assert cli.undo(OLD, stored, WANTED, OWNED, TRIAL)["left"] == ["interface e1 / mtu 2000"]
+
+
+def test_the_trial_of_nxos_is_no_change_of_anybody():
+    """Catches the role's own scheduler lines taken for somebody's unsaved work, printed indented or not."""
+    job = "scheduler job name shakedown-undo\nrollback running-config checkpoint shakedown-1\n\nend-job\n\n"
+    schedule = (
+        "scheduler schedule name shakedown-undo\n  job name shakedown-undo\n  time start 2026:11:28:03:00\n"
+    )
+    assert cli.undo(OLD, "feature scheduler\n" + job + schedule + TRIAL, WANTED, OWNED)["left"] == []
+
+
+def sessions(**states):
+    """EOS's sessions, as JSON."""
+    who = {"instances": {"7": {"user": "eve"}}}
+    return {"sessions": json.dumps({"sessions": {n: {"state": s, **who} for n, s in states.items()}})}
+
+
+SCHEDULED = """feature scheduler
+scheduler job name {job}
+  {does}
+end-job
+
+scheduler schedule name {job}
+  job name {job}
+  time start 2026:11:28:03:00
+"""
+
+
+def scheduled(job, does):
+    """NX-OS's running configuration with one job, and what the scheduler and the checkpoints tell."""
+    text = f"Schedule Name       : {job}\n-----\nUser Name           : eve\n"
+    kept = "1) shakedown-1:\nCreated by admin\n2) mine:\nCreated by eve\n"
+    return {"running": SCHEDULED.format(job=job, does=does), "schedules": text, "checkpoints": kept}
+
+
+@pytest.mark.parametrize(
+    ("nos", "told", "own", "strangers", "litter"),
+    [
+        ("eos", {"sessions": ""}, "", [], []),
+        ("eos", sessions(shop="pendingCommitTimer"), "", ["shop of eve"], []),
+        ("eos", sessions(shop="pending", old="completed"), "", [], []),
+        ("eos", sessions(**{"shakedown-1": "pendingCommitTimer"}), "shakedown-1", [], []),
+        ("eos", sessions(**{"shakedown-1": "pending"}), "", [], ["configure session shakedown-1 abort"]),
+        (
+            "nxos",
+            scheduled("shakedown-undo", "rollback running-config checkpoint shakedown-1"),
+            "shakedown-1",
+            [],
+            [],
+        ),
+        (
+            "nxos",
+            scheduled("night", "rollback running-config checkpoint mine"),
+            "",
+            ["night of eve"],
+            ["no checkpoint shakedown-1"],
+        ),
+        ("nxos", scheduled("night", "copy running-config tftp://a/b"), "", [], ["no checkpoint shakedown-1"]),
+    ],
+)
+def test_a_pending_trial_is_found_and_its_owner_told(nos, told, own, strangers, litter):
+    """Catches a timer that still runs unseen, somebody's backup taken for one, and a trial taken for ours."""
+    assert cli.pending(nos, told) == {"own": own, "strangers": strangers, "litter": litter}
+
+
+@pytest.mark.parametrize(
+    ("printed", "own", "strangers"),
+    [
+        ("logrotate.timer loaded active waiting Daily rotation of log files\nconfig_db.json", "", []),
+        (
+            "run-r1.timer loaded active waiting /bin/sh -c config reload -y",
+            "",
+            ["timer run-r1 (config reload)"],
+        ),
+        ("process-reboot-cause.timer loaded active waiting Delays process-reboot-cause", "", []),
+        (
+            "shakedown-undo.timer loaded active waiting sh -c x\nroce-trial.json\nbefore-roce.json",
+            "shakedown-undo",
+            [],
+        ),
+        (
+            "shakedown-undo.timer loaded active waiting sh -c x",
+            "",
+            ["timer shakedown-undo, without its record"],
+        ),
+    ],
+)
+def test_a_timer_on_sonic_is_found_by_what_it_does(printed, own, strangers):
+    """Catches another admin's timed reload unseen, and a timer of the system's refused."""
+    assert sonic.pending(printed) == {"own": own, "strangers": strangers, "litter": []}
+
+
+def test_on_sonic_only_our_rows_go_back():
+    """Catches an undo that takes another admin's VLAN, or his field of a row of ours, and a secret told."""
+    old = {"PORT": {"Ethernet0": {"mtu": "9100", "speed": "1"}}, "SNMP_COMMUNITY": {"public": {}}}
+    wanted = {"PORT": {"Ethernet0": {"mtu": "9000"}}, "DSCP_TO_TC_MAP": {"ROCE": {"26": "3"}}}
+    now = {
+        "PORT": {"Ethernet0": {"mtu": "9000", "speed": "2"}},
+        "SNMP_COMMUNITY": {"Zq7": {}},
+        "DSCP_TO_TC_MAP": {"ROCE": {"26": "3"}, "X": {"26": "3"}},
+        "VLAN": {"Vlan7": {}},
+        "BUFFER_PG": {f"Ethernet{n}|3": {"profile": "pg_lossless_1_5m_profile"} for n in (0, 4)},
+    }
+    wanted["BUFFER_PG"] = {"Ethernet0|3": {"profile": "pg_lossless_1_5m_profile"}}
+    undo = sonic.undo(now, old, wanted)
+    assert undo["left"] == ["DSCP_TO_TC_MAP|X", "PORT|Ethernet0 speed", "SNMP_COMMUNITY", "VLAN"]
+    assert undo["target"]["PORT"]["Ethernet0"] == {"mtu": "9100", "speed": "2"}
+    assert undo["target"]["DSCP_TO_TC_MAP"] == {"X": {"26": "3"}}
+    assert undo["target"]["VLAN"] == now["VLAN"]
+    assert list(undo["target"]["BUFFER_PG"]) == ["Ethernet4|3"]  # which buffermgrd wrote by itself
+    # As the switch stored it at once: ours, under another name.
+    stored = {"DSCP_TO_TC_MAP": now["DSCP_TO_TC_MAP"]}
+    assert "DSCP_TO_TC_MAP" not in sonic.undo(now, old, wanted, stored)["target"]
+
+
+def test_on_cumulus_only_our_leaves_go_back():
+    """Catches another admin's VLAN undone, a range printed anew called a change, and a secret told."""
+    old = {"interface": {"swp1-3": {"link": {"mtu": 9216}}, "eth0": {"ip": {"address": {"10.0.0.1/24": {}}}}}}
+    wanted = {"qos": {"roce": {"mode": "lossless"}}, "interface": {"swp1": {"link": {"mtu": 9000}}}}
+    now = {
+        "qos": {"roce": {"mode": "lossless"}},
+        "interface": {
+            "swp1": {"link": {"mtu": "9000"}},
+            "swp2-3": {"link": {"mtu": 9216}},
+            "eth0": old["interface"]["eth0"],
+        },
+    }
+    undo = nvue.undo([{"set": now}], [{"header": {}}, {"set": old}], wanted, [])
+    assert undo == {
+        "patch": [
+            {"unset": {"qos": {"roce": {"mode": {}}}}},
+            {"set": {"interface": {"swp1": {"link": {"mtu": "9216"}}}}},
+        ],
+        "left": [],
+    }
+    now["system"] = {"aaa": {"user": {"eve": {"hashed-password": "Zq7"}}}}
+    undo = nvue.undo([{"set": now}], [{"set": old}], wanted, [])
+    assert undo["left"] == ["system.aaa.user.eve.hashed-password"]
+    assert "system" not in str(undo["patch"])
+
+
+@pytest.mark.parametrize(
+    ("message", "own", "strangers"), [("shakedown", "7", []), ("vlan", "", ["revision 7 of eve"])]
+)
+def test_a_revision_that_waits_for_its_confirmation_is_found(message, own, strangers):
+    """Catches NVUE's timer unseen, or another admin's trial confirmed as ours."""
+    waits = {"state": "confirm", "transition": {}, "apply-meta": {"user": "eve", "message": message}}
+    assert nvue.pending({"1": {"state": "applied"}, "7": waits}) == {
+        "own": own,
+        "strangers": strangers,
+        "litter": [],
+    }
+
+
+def test_on_enterprise_sonic_a_value_set_meanwhile_is_left():
+    """Catches another admin's MTU set back with ours."""
+    wanted = {"mtu e1": 9000, "mtu e2": 9000, "mtu e3": 9000, "roce": True}
+    old = {"found": {"mtu e1": 9100, "mtu e2": 9100, "mtu e3": 9100}}
+    assert enterprise.left(
+        {"wanted": wanted, "found": {"mtu e1": 9000, "mtu e2": 4000, "mtu e3": 9100}}, old
+    ) == ["mtu e2"]
