@@ -20,7 +20,8 @@ from shakedown.records.errors import BadInput
 from shakedown.records.reading import LARGEST_OUTPUT, read_evidence, read_output
 from shakedown.run.chain import digest
 from shakedown.run.ownership import BEFORE_IT_RUNS, CONTENTS, STDERR, is_of_nodes
-from shakedown.run.redact import MASK, redact, redact_bytes
+from shakedown.run.redact import redact, redact_bytes
+from shakedown.run.secret_kinds import MASK
 from shakedown.run.share import Share
 
 _LIST = TypeAdapter(dict[str, str | None], config=ConfigDict(strict=True))

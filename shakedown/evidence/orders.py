@@ -1,10 +1,17 @@
-"""The customer's order and whether the plan is the ordered one."""
+"""The customer's order and whether the plan is the ordered one.
+
+    python -m shakedown.evidence.orders RUN-FOLDER ORDER
+
+puts a signed order into the run that it is for: refused, with exit status 2, if the order is of another
+plan, not valid now, or its signature does not hold.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import secrets
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,8 +24,9 @@ from shakedown.evidence import signatures
 from shakedown.evidence.signatures import Order, OrderedNode, OrderedTest, SealFinding, ordered_tests
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, params_text
-from shakedown.records.errors import BadInput
+from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.plan import Plan, Reference
+from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_bytes, read_record
 from shakedown.records.refusals import refusal
 from shakedown.records.results import Snapshot
@@ -460,3 +468,15 @@ def _gates(plan: Plan, shipped: dict[str, list[Reference]]) -> Iterator[str]:
             yield f"{name}: {difference(known[0], reference)}"
         elif name in used - required:
             yield f"{name}: no cell that it decides is required"
+
+
+def main(argv: list[str]) -> int:
+    """Take the order; return the exit status."""
+    if len(argv) != 2:
+        print("usage: python -m shakedown.evidence.orders RUN-FOLDER ORDER", file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+    return status_of(lambda: take(Path(argv[0]), Path(argv[1])))
+
+
+if __name__ == "__main__":
+    ended(lambda: main(sys.argv[1:]))

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 ELSEWHERE = {
     "shakedown.benchmarks.software.beforehand",
     "shakedown.evidence.able_to_sign",
-    "shakedown.evidence.take_order",
+    "shakedown.evidence.orders",
     "shakedown.intent.moved",
     "shakedown.run.lock",
     "shakedown.slurm.preflight",

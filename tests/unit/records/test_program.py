@@ -70,7 +70,7 @@ def argv(tmp_path) -> dict[str, list[str]]:
     names |= {"slurm.stage": ["--help"], "slurm.preflight": ["--help"]}
     names |= {"benchmarks.software.beforehand": ["asked", str(run)]}
     names |= {"benchmarks.perftest.mesh.completeness": [str(run)], "benchmarks.perftest.mesh.driver": []}
-    names |= {"evidence.take_order": [], "evidence.able_to_sign": []}
+    names |= {"evidence.orders": [], "evidence.able_to_sign": []}
     return {f"shakedown.{name}": words for name, words in names.items()}
 
 
