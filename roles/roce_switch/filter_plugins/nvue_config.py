@@ -216,9 +216,9 @@ def undo(now: list[Tree], before: list[Tree], wanted: Tree, stored: list[Tree]) 
     left = []
     for path in sorted({*has, *had, *ours}):
         is_, was = has.get(path), had.get(path)
-        if is_ == was or any(p[: len(path)] == path and len(p) > len(path) for p in (*has, *had)):
+        if str(is_) == str(was) or any(p[: len(path)] == path and len(p) > len(path) for p in (*has, *had)):
             continue  # alike, or an empty part that has something in it on the other side
-        if path not in ours or is_ not in (ours[path], told.get(path)):
+        if path not in ours or str(is_) not in (str(ours[path]), str(told.get(path))):
             left.append(".".join(path))
             continue
         tree_, leaf = (back, was) if was is not None else (gone, {})
@@ -233,11 +233,11 @@ def _set(document: list[Tree]) -> Tree:
     return next((part["set"] for part in document if "set" in part), {})
 
 
-def _leaves(tree_: object, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+def _leaves(tree_: object, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], object]:
     """Every leaf by its path, a key such as `swp1-4` as each of its names. An empty part is a leaf too."""
     if not isinstance(tree_, dict) or not tree_:
-        return {above: "" if tree_ == {} else str(tree_)}
-    found: dict[tuple[str, ...], str] = {}
+        return {above: tree_}
+    found: dict[tuple[str, ...], object] = {}
     for key, value in tree_.items():
         for name in _names(str(key)) if above[:1] == ("interface",) and len(above) == 1 else [str(key)]:
             found |= _leaves(value, (*above, name))

@@ -189,7 +189,7 @@ def test_on_cumulus_only_our_leaves_go_back():
     assert undo == {
         "patch": [
             {"unset": {"qos": {"roce": {"mode": {}}}}},
-            {"set": {"interface": {"swp1": {"link": {"mtu": "9216"}}}}},
+            {"set": {"interface": {"swp1": {"link": {"mtu": 9216}}}}},
         ],
         "left": [],
     }
