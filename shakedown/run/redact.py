@@ -21,6 +21,7 @@ _MOST_NAMES = 3_000_000  # with or without a value: `token=` and nothing after i
 _MOST_OF_A_DUMP = 4 * 2**20  # characters; Linux gives a process 2 MiB of arguments and environment
 _CHUNK = 2**18  # characters
 _MOST_BROKEN = 2**18  # characters that lines may go on for which belong together
+_LONG = 2**16  # bytes without an end of a line or of a word; may be as many times the same
 _DENSE = 64  # characters for each line with such a word; then lines are not looked for
 _DECODER = json.JSONDecoder()
 _BRACKET = re.compile(r'[\[{]|(?P<close>[]}])|"(?:[^"\\]++|\\.)*+"', re.DOTALL)
@@ -105,10 +106,7 @@ def _goes_on(text: str, end: int, indented: bool) -> bool:
 def _chunk_redacted(text: str, left: list[int]) -> str:
     """Return whole lines without secrets, cut off where there is none `left` of a kind, or of all names."""
     lower = _folded(text)
-    lines = lower.encode("utf-8", "surrogatepass").translate(None, kinds.FILLERS)
-    seen = b"\n".join(set(lines.split(b"\n")))
-    absent = {letter for letter in b"abcdefghijklmnopqrstuvwxyz_-" if letter not in seen}
-    words = {word for word in kinds.WORDS if absent.isdisjoint(word.letters) and word.letters in seen}
+    words = _words_in(lower)
     starts: set[int] = set()
     for _, expression in words:
         found = expression.search(lower)
@@ -126,6 +124,18 @@ def _chunk_redacted(text: str, left: list[int]) -> str:
         parts += [text[position:start], _lines_redacted(text[start:end], lower[start:end], words, left)]
         position = end
     return "".join(parts) if min(left) < 0 else "".join((*parts, text[position:]))
+
+
+def _words_in(lower: str) -> set[kinds.Word]:
+    """Return the words that may stand in text, and few others; what repeats is looked at once."""
+    whole = lower.encode("utf-8", "surrogatepass").translate(kinds.SEPARATED, kinds.FILLERS)
+    pieces = set(whole.split(b"\n"))
+    long = [piece for piece in pieces if len(piece) > _LONG]
+    words: set[kinds.Word] = set()
+    for seen in (b"\n".join(pieces.difference(long)), *long):
+        absent = {letter for letter in b"abcdefghijklmnopqrstuvwxyz_-" if letter not in seen}
+        words |= {word for word in kinds.WORDS if absent.isdisjoint(word.letters) and word.letters in seen}
+    return words
 
 
 def _block_end(text: str, start: int, waiting: list[int]) -> int:

@@ -4,8 +4,6 @@ A new kind of secret is a word that names end in, a prefix in `KNOWN`, or a row 
 linear time: what repeats is possessive or bounded, and none looks again at what another place has looked at.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -177,6 +175,7 @@ class Word(NamedTuple):
 # Lines that differ in these alone are looked at once: in numbers, most of the letters of addresses, and what
 # is no text.
 FILLERS = b"0123456789bcdf \t" + bytes((*range(9), *range(11, 32), *range(127, 256)))
+SEPARATED = bytes.maketrans(b",\"'{}[]()|+*", b"\n" * 12)  # in no word's fixed letters
 _WITHOUT_FILLERS = str.maketrans("", "", FILLERS.decode("latin-1"))
 
 
@@ -464,7 +463,7 @@ RULES: tuple[_Rule, ...] = (
         ),
     ),
     (
-        _each("pass"),
+        _each("pass[ \t]*[:=]"),
         _then(r"\b(?:user|username|login|uid)[ \t]*[:=][ \t]*[^\s,;&]{1,128}[ \t,;]++pass[ \t]*[:=][ \t]*"),
     ),
 )
