@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -30,6 +31,7 @@ from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_bytes, read_record
 from shakedown.records.refusals import refusal
 from shakedown.records.results import Snapshot
+from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
 from shakedown.run.folder import INVENTORY, JOBS, ORDER, ORDER_SIGNATURE, PLAN, to_json, write_aside
 
@@ -382,9 +384,9 @@ def held(folder: Path) -> list[str]:
         if len(gates_of) > 1:
             line += f", the loosest of {len(gates_of)}"
         best = strictest.get((test, metric, _share(loosest) is not None))
-        found.append(
-            line + (f"; the strictest that is shipped: {_asked(best[0])} ({best[1]})" if best else "")
-        )
+        if best and best[0].gate != loosest.gate:
+            line += f"; the strictest that is shipped: {_asked(best[0])} ({best[1]})"
+        found.append(line)
     found.append(f"{zeros} tests and metrics of which none may be counted (0)")
     expected = {f"jobs of {job.kind} expect {_leaves(job.settings)}"[:400]: None for job in jobs.jobs}
     return found + list(expected)
@@ -409,12 +411,10 @@ def _share(reference: Reference) -> float | None:
 def _strictest() -> dict[tuple[str, str, bool], tuple[Reference, str]]:
     """Return the strictest gate of the shipped profiles, by test, metric and whether it has a ceiling."""
     found: dict[tuple[str, str, bool], tuple[Reference, str]] = {}
-    for name in profile_names():
-        for entry in load_profile(name).entries:
-            reference = entry.reference()
-            key = (entry.test, entry.metric, _share(reference) is not None)
-            if entry.gates and (key not in found or _strictness(reference) > _strictness(found[key][0])):
-                found[key] = (reference, name)
+    for name, entry, reference in _shipped_entries():
+        key = (entry.test, entry.metric, _share(reference) is not None)
+        if entry.gates and (key not in found or _strictness(reference) > _strictness(found[key][0])):
+            found[key] = (reference, name)
     return found
 
 
@@ -423,7 +423,7 @@ def _strictness(reference: Reference) -> float:
     return share if share is not None else reference.gate * (1 if reference.better == "higher" else -1)
 
 
-def _leaves(settings: object, name: str = "") -> str:
+def _leaves(settings: object) -> str:
     """Return the values in a job's settings, those of one name together and once: `iterations=5, 10`."""
     values: dict[str, dict[str, None]] = defaultdict(dict)
 
@@ -437,7 +437,7 @@ def _leaves(settings: object, name: str = "") -> str:
         elif value is not None and name not in _OF_PLACES:
             values[name][str(value)] = None
 
-    walk(settings, name)
+    walk(settings, "")
     return "; ".join(f"{key}={', '.join(list(all_of)[:8])}" for key, all_of in sorted(values.items()))
 
 
@@ -449,10 +449,16 @@ _OF_PLACES = frozenset(
 
 def _shipped() -> dict[str, list[Reference]]:
     found: dict[str, list[Reference]] = defaultdict(list)
-    for name in profile_names():
-        for entry in load_profile(name).entries:
-            found[entry.id].append(entry.reference())
+    for _, entry, reference in _shipped_entries():
+        found[entry.id].append(reference)
     return found
+
+
+@cache  # gates of its own and the strictest ones are both asked for, of one plan
+def _shipped_entries() -> tuple[tuple[str, ReferenceEntry, Reference], ...]:
+    return tuple(
+        (name, entry, entry.reference()) for name in profile_names() for entry in load_profile(name).entries
+    )
 
 
 def _gates(plan: Plan, shipped: dict[str, list[Reference]]) -> Iterator[str]:

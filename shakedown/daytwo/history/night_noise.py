@@ -88,7 +88,6 @@ def through_quantiles(scores: Floats, near: float = 0.5) -> tuple[float, float]:
     if len(found) > _MOST_SORTED:
         found = found[:: len(found) // _MOST_SORTED + 1]
     weight = len(found) / (len(found) + PRIOR_NIGHTS)
-    # Values that stand still, as they are printed, have no scores: their steps are not the noise's size.
     normal = float(ndtri((1 + near) / 2))
     inverse, size = 1 / PRIOR_FREEDOM, normal
     if len(found) >= 100:
@@ -96,6 +95,7 @@ def through_quantiles(scores: Floats, near: float = 0.5) -> tuple[float, float]:
         ratios, inverses = _table(near)
         inverse = float(np.interp(far / max(size, 1e-12), ratios, inverses))
     inverse = weight * inverse + (1 - weight) / PRIOR_FREEDOM
+    # Values that stand still, as they are printed, have no scores, and are not without noise.
     size = max(weight * size + (1 - weight) * normal, _LEAST_SIZE * normal)
     return 1 / inverse, size / float(stdtrit(1 / inverse, (1 + near) / 2))
 
