@@ -71,7 +71,9 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
 _STAMPED = re.compile(r"(?:\[ *([0-9]{1,12}\.[0-9]{1,9})\] ?)?(.*)")
 _XID = re.compile(r"NVRM: Xid \([^)]*\): ([0-9]{1,4})")
-_BROKEN = re.compile(r"SXid .*, Fatal\b|EDAC .*[0-9] UE |AER: .*\(Fatal\)|: High temperature")
+# Words that stand together in a line of hardware that failed. An expression with `.*` between them would take
+# quadratic time over a line that repeats the first.
+_BROKEN = (("SXid", ", Fatal"), ("EDAC", " UE "), ("AER: ", "(Fatal)"), (": High temperature",))
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class KernelLine:
     @property
     def broken(self) -> bool:
         """Whether it tells, and not as an Xid, of hardware that failed; what was corrected is only told."""
-        return _BROKEN.search(self.text) is not None
+        return any(all(word in self.text for word in words) for words in _BROKEN)
 
     def __str__(self) -> str:
         """The line, and how long ago it was."""

@@ -305,6 +305,7 @@ HOUR_S = 3600.0
     ([(100_000.0, GONE)], "xid", 1, "27.8 h before the end"),
     ([(100_000.0, SXID), (HOUR_S, EDAC), (HOUR_S, AER)], "hardware", 2, "42 UE memory read error"),
     ([(HOUR_S, AER)], "hardware", 0, "1 told, no failure: pcieport"),
+    ([(HOUR_S, AER.replace("Non-Fatal", "Fatal"))], "hardware", 1, "(Fatal)"),
     ([(HOUR_S, SXID.replace("Fatal", "Non-fatal"))], "hardware", 0, "no failure"),
 )
 def test_what_the_kernel_s_log_says(run, lines, check, wrong, says):
