@@ -358,7 +358,7 @@ RULES: tuple[_Rule, ...] = (
             r"|(?:crypto|ntp|ip(?:v6)?|ospf|isis|is-is|bgp|server-private|macsec)[^\n]*+)",
             re.IGNORECASE,
         ),
-        _then(rf"(?<![\w-])(?:(?:server-)?key|(?:shared-)?secret|passkey|password)[ \t]+{_TYPES}{_PROSE}", 3),
+        _then(rf"(?<![\w-])(?:(?:server-)?key|(?:shared-)?secret|passkey|password)[ \t]++{_TYPES}{_PROSE}", 3),
     ),
     (
         _each("passw(?:or)?d[ \t]", "secret[ \t]", "passkey[ \t]"),
@@ -367,13 +367,13 @@ RULES: tuple[_Rule, ...] = (
             "|login|nv[ \t]set|set|config|area|router|ip|aaa|cluster|nmcli|default|server"
             "|(?:[0-9]{1,3}[.]){3}[0-9]{1,3}"
         ),
-        _then(rf"(?<![\w-])(?:passw(?:or)?d|secret|passkey)[ \t]+{_TYPES}{_PROSE}"),
+        _then(rf"(?<![\w-])(?:passw(?:or)?d|secret|passkey)[ \t]++{_TYPES}{_PROSE}"),
     ),
     # A line of its own, or with the type of what follows; a word like any other may be prose.
     (
         _each("passw(?:or)?d[ \t]", "secret[ \t]", "passkey[ \t]", "psk[ \t]"),
         _then(
-            rf"(?:(?<![^\n])[ \t]*(?:password|passwd|secret|passkey|(?:wpa-)?psk)[ \t]+{_TYPES}"
+            rf"(?:(?<![^\n])[ \t]*(?:password|passwd|secret|passkey|(?:wpa-)?psk)[ \t]++{_TYPES}"
             r"(?=\S++[ \t;]*+(?![^\r\n]))"
             rf"|\b(?:password|secret)[ \t]+(?:[0-9]|sha512|encrypted|hashed)[ \t]+)"
             rf"{_PROSE}(?!(?-i:[a-z]+|[0-9]+)[.,;:]?(?!\S))"
@@ -384,14 +384,14 @@ RULES: tuple[_Rule, ...] = (
         _then(
             r"(?<![^\s\"'])(?:(?:message-digest|authentication|pre-shared)-key|key-string"
             r"|(?:area|domain|hashed|encrypted|plain-text|authentication)-password|shared-secret|(?:bind|root)pw)"
-            rf"[ \t]+{_TYPES}{_PROSE}",
+            rf"[ \t]++{_TYPES}{_PROSE}",
             3,
         ),
     ),
     (
         _each("authentication"),
         _then(
-            r"\b(?:vrrp|standby|hsrp)[ \t][^\n]{0,64}?authentication[ \t]+(?:md5[ \t]+key-string[ \t]+)?"
+            r"\b(?:vrrp|standby|hsrp)[ \t][^\n]{0,64}?authentication[ \t]+(?:md5[ \t]+key-string[ \t]++)?"
             rf"{_TYPES}{_PROSE}"
         ),
     ),
@@ -455,8 +455,7 @@ RULES: tuple[_Rule, ...] = (
     (
         _each("pwd_", "passw(?:or)?d_", "secret_", "pass_"),
         _then(
-            r"(?<![a-z0-9.-])(?:[a-z0-9]+_){0,4}?"
-            r"(?:pwd|passw(?:or)?d|secret|pass(?=_(?:admin|root|user|db|ssh|bmc)))_"
+            r"(?<![a-z0-9.-])(?:pwd|passw(?:or)?d|secret|pass(?=_(?:admin|root|user|db|ssh|bmc)))_"
             r"(?!(?:file|path|dir|type|policy|steps?|min|max|len|length|name|id|count|age|rate|prompt|command|version)"
             r"""(?![a-z]))[a-z0-9_]{1,40}["']?[ \t]*[:=][ \t]*"""
             r"""(?!["']?(?:[-+.0-9e]+|true|false|null|none|yes|no)["']?[,;}\]]?(?!\S))"""
