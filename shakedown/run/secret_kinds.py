@@ -258,6 +258,7 @@ _TYPES = (
     r"(?:(?:[0-9]{1,3}[a-z]?|sha-?[0-9]{1,3}|(?:aes|cmac|hmac)-?[\w-]*|md5|scrypt|hash(?:ed)?|encrypted|hidden"
     r"|(?:clear|plain)(?:-?text)?|ascii(?:-text)?|hex(?:adecimal)?|text|add|string|level)[ \t]+)*+"
 )
+_TYPED = rf"[ \t]++{_TYPES}"
 
 
 def _lines_with(words: str) -> re.Pattern[str]:
@@ -358,7 +359,7 @@ RULES: tuple[_Rule, ...] = (
             r"|(?:crypto|ntp|ip(?:v6)?|ospf|isis|is-is|bgp|server-private|macsec)[^\n]*+)",
             re.IGNORECASE,
         ),
-        _then(rf"(?<![\w-])(?:(?:server-)?key|(?:shared-)?secret|passkey|password)[ \t]++{_TYPES}{_PROSE}", 3),
+        _then(rf"(?<![\w-])(?:(?:server-)?key|(?:shared-)?secret|passkey|password){_TYPED}{_PROSE}", 3),
     ),
     (
         _each("passw(?:or)?d[ \t]", "secret[ \t]", "passkey[ \t]"),
@@ -367,13 +368,13 @@ RULES: tuple[_Rule, ...] = (
             "|login|nv[ \t]set|set|config|area|router|ip|aaa|cluster|nmcli|default|server"
             "|(?:[0-9]{1,3}[.]){3}[0-9]{1,3}"
         ),
-        _then(rf"(?<![\w-])(?:passw(?:or)?d|secret|passkey)[ \t]++{_TYPES}{_PROSE}"),
+        _then(rf"(?<![\w-])(?:passw(?:or)?d|secret|passkey){_TYPED}{_PROSE}"),
     ),
     # A line of its own, or with the type of what follows; a word like any other may be prose.
     (
         _each("passw(?:or)?d[ \t]", "secret[ \t]", "passkey[ \t]", "psk[ \t]"),
         _then(
-            rf"(?:(?<![^\n])[ \t]*(?:password|passwd|secret|passkey|(?:wpa-)?psk)[ \t]++{_TYPES}"
+            rf"(?:(?<![^\n])[ \t]*(?:password|passwd|secret|passkey|(?:wpa-)?psk){_TYPED}"
             r"(?=\S++[ \t;]*+(?![^\r\n]))"
             rf"|\b(?:password|secret)[ \t]+(?:[0-9]|sha512|encrypted|hashed)[ \t]+)"
             rf"{_PROSE}(?!(?-i:[a-z]+|[0-9]+)[.,;:]?(?!\S))"
@@ -384,15 +385,15 @@ RULES: tuple[_Rule, ...] = (
         _then(
             r"(?<![^\s\"'])(?:(?:message-digest|authentication|pre-shared)-key|key-string"
             r"|(?:area|domain|hashed|encrypted|plain-text|authentication)-password|shared-secret|(?:bind|root)pw)"
-            rf"[ \t]++{_TYPES}{_PROSE}",
+            rf"{_TYPED}{_PROSE}",
             3,
         ),
     ),
     (
         _each("authentication"),
         _then(
-            r"\b(?:vrrp|standby|hsrp)[ \t][^\n]{0,64}?authentication[ \t]+(?:md5[ \t]+key-string[ \t]++)?"
-            rf"{_TYPES}{_PROSE}"
+            r"\b(?:vrrp|standby|hsrp)[ \t][^\n]{0,64}?authentication(?:[ \t]+md5[ \t]+key-string)?"
+            rf"{_TYPED}{_PROSE}"
         ),
     ),
     (
