@@ -312,7 +312,7 @@ def mfu(
     full: Annotated[bool, typer.Option("--full", help="Full training instead of LoRA.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Model FLOP utilisation: 4N + 6Lsd FLOP per token with LoRA, 6N + 6Lsd in full training."""
+    """Model FLOP utilisation, by the matrix products of training with LoRA of rank 16, or in full."""
     from shakedown.physics import training
 
     shape = training.LLAMA2.get(model)
@@ -322,11 +322,11 @@ def mfu(
     if peak is None:
         known = ", ".join(training.PEAK_BF16_TFLOP_PER_S)
         raise BadInput(f"GPU {gpu!r} has no known peak", fix=f"use {known}, or give --peak-tflops")
-    flop = training.flop_per_token(shape, sequence_tokens=sequence, lora=not full)
+    flop = training.flop_per_token(shape, sequence_tokens=sequence, lora_rank=0 if full else 16)
     share = training.mfu(tokens_per_s, flop_per_token=flop, gpus=gpus, peak_tflop_per_s=peak)
     text = (
         f"{100 * share:.1f} %  MFU of {gpus} x {peak:g} TFLOP/s: {flop:.4g} FLOP per token "
-        f"({'6N' if full else '4N'} + 6Lsd, N = {shape.parameters:,})"
+        f"({'full training' if full else 'LoRA of rank 16'}, {shape.parameters:,} parameters)"
     )
     _print({"mfu": share, "flop_per_token": flop, "parameters": shape.parameters}, text, as_json)
     if share > 1:

@@ -36,22 +36,39 @@ class TransformerShape:
     kv_width: int  # width of the key and of the value projection (hidden, unless heads are grouped)
     feed_forward: int
     vocabulary: int
+    q_width: int = 0  # width of the query projection; 0: hidden
+    experts: int = 1  # gated feed-forwards of a layer
+    active: int = 1  # how many of them compute a token
+    tied: bool = False  # the head's weights are the embedding's
 
     @property
     def parameters(self) -> int:
-        """All weights: embedding, head, q, k, v, o, the three of the gated feed-forward, norms."""
-        layer = 2 * self.hidden * (self.hidden + self.kv_width + 1) + 3 * self.hidden * self.feed_forward
-        return 2 * self.vocabulary * self.hidden + self.layers * layer + self.hidden
+        """All weights: embedding, head, q, k, v, o, the three of each gated feed-forward, router, norms."""
+        ends = (1 if self.tied else 2) * self.vocabulary * self.hidden + self.hidden
+        return ends + self.layer_parameters
 
     def lora_parameters_qkvo(self, rank: int) -> int:
         """Weights of adapters on q, k, v and o one by one, as PEFT makes them for a Llama."""
-        q_or_o, k_or_v = 2 * self.hidden, self.hidden + self.kv_width
-        return self.layers * rank * 2 * (q_or_o + k_or_v)
+        return self.layers * rank * 2 * (2 * self.hidden + self._q_width + self.kv_width)
 
     @property
     def layer_parameters(self) -> int:
         """Weights of all layers: without embedding, head and last norm."""
-        return self.parameters - 2 * self.vocabulary * self.hidden - self.hidden
+        return self.layers * (self._products(self.experts) + 2 * self.hidden)
+
+    @property
+    def multiplied(self) -> int:
+        """Weights that each token is multiplied by: no embedding, of which a row is looked up, no norm."""
+        return self.vocabulary * self.hidden + self.layers * self._products(self.active)
+
+    @property
+    def _q_width(self) -> int:
+        return self.q_width or self.hidden
+
+    def _products(self, experts: int) -> int:
+        router = self.experts if self.experts > 1 else 0
+        attention = 2 * (self._q_width + self.kv_width)
+        return self.hidden * (attention + 3 * experts * self.feed_forward + router)
 
 
 # Meta's published configurations.
@@ -66,20 +83,27 @@ LLAMA2 = {
 SHAPES = {"tiny": TransformerShape(4, 128, 64, 352, 512), **LLAMA2}
 
 
-def flop_per_token(shape: TransformerShape, *, sequence_tokens: int, lora: bool) -> float:
-    """Return the FLOP that one trained token needs: 6N + 6Lsd in full, 4N + 6Lsd with LoRA.
+def flop_per_token(shape: TransformerShape, *, sequence_tokens: int, lora_rank: int) -> float:
+    """Return the FLOP of the matrix products that one trained token needs; a rank of 0 is full training.
 
-    Forward 2N, backward 2N for the inputs and, in full training only, 2N for the weights: frozen ones need no
-    gradient. Causal attention adds 2Lsd forward and 4Lsd backward. The adapters' own part (< 0.3 %) is left
-    out, and so is recomputation: MFU counts what the model needs, not what the program repeats. Counting 6N
-    for LoRA overstates MFU by 1.45 (70B at 8192 tokens). Raises BadInput: a sequence shorter than one token.
+    Of M weights that a token is multiplied by: forward 2M, backward 2M for the inputs and, in full training
+    only, 2M for the weights, since frozen ones need no gradient. Causal attention adds 2Lsd forward and 4Lsd
+    backward, with d the width of q and no window. Adapters of A weights on q, k, v and o add 6A. With LoRA
+    the input of the first layer's q, k and v needs no gradient. Recomputation is left out: MFU counts what
+    the model needs. Held to torch.utils.flop_counter by tests/training. Counting 6M for LoRA overstates MFU
+    by 1.45 (70B at 8192 tokens). Raises BadInput: a sequence shorter than one token.
     """
     if sequence_tokens < 1:
         raise BadInput(
             f"a sequence of {sequence_tokens} tokens is empty", fix="give the sequence length in tokens"
         )
-    weights = (4 if lora else 6) * shape.parameters
-    return float(weights + 6 * shape.layers * sequence_tokens * shape.hidden)
+    q_width = shape.q_width or shape.hidden
+    attention = 6 * shape.layers * sequence_tokens * q_width
+    if not lora_rank:
+        return float(6 * shape.multiplied + attention)
+    first = shape.hidden * (q_width + 2 * shape.kv_width + 3 * lora_rank)
+    adapters = shape.lora_parameters_qkvo(lora_rank)
+    return float(4 * shape.multiplied + 6 * adapters - 2 * first + attention)
 
 
 def mfu(tokens_per_s: float, *, flop_per_token: float, gpus: int, peak_tflop_per_s: float) -> float:

@@ -4,7 +4,7 @@
 
 Every row trains the same shape on the same data with the same adapters (rank 16 on q, k, v, o; bfloat16).
 Plain is what the two libraries give by themselves: their loss, their adapters' types, torch's AdamW; eager,
-and with torch.compile around the whole model. MFU is by 4N + 6Lsd of the dense bf16 peak.
+and with torch.compile around the whole model. MFU counts matrix products against the dense bf16 peak.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def measure(name: str, spec: TrainingSpec, take: TakeStep, steps: int, profile: 
     if profile:
         _print_kernels(take)
     rate = spec.micro_batch * spec.sequence_tokens * len(times) / sum(times)
-    flop = physics.flop_per_token(shape_of(config_of(spec)), sequence_tokens=spec.sequence_tokens, lora=True)
+    flop = spec.flop_per_token(shape_of(config_of(spec)))
     peak = physics.peak_bf16_tflop_per_s(torch.cuda.get_device_name())
     return {
         "variant": name,

@@ -99,7 +99,7 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
     if done:
         checkpoint.load(checkpoints, done, adapters, layout)
     shape = shape_of(config)
-    flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)
+    flop = spec.flop_per_token(shape)
     gpu = Gpu(cluster.device)
     peak = physics.peak_bf16_tflop_per_s(gpu.name)
     if cluster.rank == 0:

@@ -89,6 +89,10 @@ def shape_of(config: Any) -> TransformerShape:  # noqa: ANN401
         config.num_key_value_heads * head_width,
         config.intermediate_size,
         config.vocab_size,
+        q_width=heads * head_width,
+        experts=getattr(config, "num_local_experts", 1),
+        active=getattr(config, "num_experts_per_tok", 1),
+        tied=config.tie_word_embeddings,
     )
 
 

@@ -114,7 +114,7 @@ def _time_limit_s(
     peak = physics.peak_bf16_tflop_per_s(str(draft.site.acceptance.scope.get("gpu", "")))
     shape = physics.SHAPES.get(spec.label)
     if not longest and peak is not None and shape is not None and spec.device == "cuda":
-        flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)
+        flop = spec.flop_per_token(shape)
         longest = samples * spec.sequence_tokens * flop / (ranks * peak * 1e12 * _LEAST_MFU)
     return math.ceil(spec.start_s + _SLOWER * (longest or _UNKNOWN_S) + spec.hang_s)
 
@@ -153,7 +153,7 @@ def _limit(draft: PlanDraft, reference: str, metric: str, spec: TrainingSpec, ra
     shape = physics.SHAPES.get(spec.label)
     if peak is None or shape is None or metric not in {"samples_per_s", "tokens_per_s", "mfu"}:
         return
-    flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)
+    flop = spec.flop_per_token(shape)
     tokens_per_s = ranks * peak * 1e12 / flop
     limits = {
         "samples_per_s": tokens_per_s / spec.sequence_tokens,
@@ -162,7 +162,7 @@ def _limit(draft: PlanDraft, reference: str, metric: str, spec: TrainingSpec, ra
     }
     update = {
         "ceiling": limits[metric],
-        "ceiling_source": f"100 % MFU: {ranks} GPUs of {peak:g} TFLOP/s, 4N + 6Lsd",
+        "ceiling_source": f"100 % MFU: {ranks} GPUs of {peak:g} TFLOP/s, its matrix products",
     }
     draft.references[reference] = draft.references[reference].model_copy(update=update)
 

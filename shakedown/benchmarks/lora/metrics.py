@@ -125,11 +125,17 @@ def _rates(result: TrainerResult, spec: TrainingSpec) -> Iterator[Read]:
     peak = physics.peak_bf16_tflop_per_s(header.device or "")
     shape = physics.SHAPES.get(spec.model)
     flop = header.flop_per_token
+    counted = "matrix products"
     if shape is not None:
-        flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)
+        # Until 2026-11-28 trainers counted the embedding's look-up too, and so did the gates of their plans.
+        former = 4 * shape.parameters + 6 * shape.layers * spec.sequence_tokens * shape.hidden
+        if flop == former:
+            counted = "4N + 6Lsd, which counts the embedding"
+        else:
+            flop = spec.flop_per_token(shape)
     if peak and flop:
         share = physics.mfu(tokens, flop_per_token=flop, gpus=header.world_size, peak_tflop_per_s=peak)
-        told = f"{told}; {flop / 1e9:.2f} GFLOP a token (4N + 6Lsd), {peak:g} TFLOP/s dense"
+        told = f"{told}; {flop / 1e9:.2f} GFLOP a token ({counted}), {peak:g} TFLOP/s dense"
         yield Read("mfu", 100 * share, "%", Better.HIGHER, {}, told)
 
 

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from shakedown.physics.training import SHAPES, StepTraffic, TransformerShape, lora_step_traffic
+from shakedown.physics.training import (
+    SHAPES,
+    StepTraffic,
+    TransformerShape,
+    flop_per_token,
+    lora_step_traffic,
+)
 from shakedown.records.errors import BadInput
 
 GENERATED = "generated"
@@ -146,6 +152,10 @@ class TrainingSpec:
                 fix="change acceptance.lora",
             )
         return self.global_batch // at_once
+
+    def flop_per_token(self, shape: TransformerShape) -> float:
+        """Return the FLOP that a trained token of a model needs in this job."""
+        return flop_per_token(shape, sequence_tokens=self.sequence_tokens, lora_rank=self.lora_rank)
 
     def traffic(self, shape: TransformerShape, nodes: int) -> StepTraffic:
         """Return what collectives should move per step. Raises BadInput."""
