@@ -217,6 +217,16 @@ class Span(Record):
 ScopeValue = int | str | Span
 
 
+class MeasuredOn(Record):
+    """How much of a GPU model a figure knows: gates of fewer than eight cards are provisional."""
+
+    cards: int = Field(ge=1)  # different ones
+    hosts: int = Field(ge=1)  # different ones
+    days: int = Field(ge=1)  # different ones
+    # Standard deviation between cards, a fraction of their mean.
+    spread: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+
 class ReferenceEntry(Record):
     """One reference of a profile. `line` is where it stands in its file."""
 
@@ -236,6 +246,7 @@ class ReferenceEntry(Record):
     printed: Annotated[str, Field(min_length=1, strict=True)] | None = None
     set_by: str | None = None
     note: str | None = None
+    measured_on: MeasuredOn | None = None
     ceiling: Ceiling | None = None
     # False: shipped to be compared with and shown, never to decide; `note` says why.
     gates: Annotated[bool, Field(strict=True)] = True

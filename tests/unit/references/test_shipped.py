@@ -5,6 +5,7 @@ import re
 
 import pytest
 import yaml
+from scipy.stats import nct, norm
 
 from shakedown.physics import host_links
 from shakedown.references import files as references_io
@@ -221,3 +222,34 @@ def test_reframe_file(shakedown):
     pattern = next(k for k in tree["NcclAllReduce"] if "against" in k and "268435456" in k)
     scope = "configuration=A-against-B,dtype=half,gpus=6,nodes=2,size_bytes=268435456"
     assert re.match(f"^{pattern}$", scope) and not re.match(f"^{pattern}$", scope + "0")
+
+
+# One-GPU figures of good H200s, a card each: h200_lora.yml and h200_gpu_rate.yml say where and when.
+GOOD = {
+    "h200-lora-7b-1gpu": (9.532, 9.383, 9.364, 9.519, 9.513, 9.459, 9.685, 9.755),
+    "h200-rate-bf16": (670.5, 665.8, 653.9, 664.6, 665.1, 656.8, 675.9, 664.7, 666.9),
+    "h200-lora-70b-4gpu": (3.511, 3.492, 3.445),
+    "h200x4-resnet50-rate-1gpu": (36178, 36281),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_cards_pass_their_gate(name, profiles):
+    """Catches: a gate from two runs of one card, which seven of eight runs of good cards fail."""
+    entry = next(e for p in profiles.values() for e in p.entries if e.id == name)
+    assert [rate for rate in GOOD[name] if rate < entry.reference().gate] == []
+
+
+def test_a_gpu_s_gate_says_of_how_many_cards_it_is(profiles):
+    """Catches: a gate tighter than what 95 % of cards reach with 95 % confidence, one of few cards that is
+    not called provisional, and a figure measured here that names no cards."""
+    for entry in (e for profile in profiles.values() for e in profile.entries):
+        on = entry.measured_on
+        ours = entry.source.startswith("measured for this project") and "gpu" in entry.scope
+        assert on or not ours, entry.id
+        if on is None or not entry.test.startswith(("gpu_rate", "lora", "resnet50")) or not entry.gates:
+            continue
+        assert on.cards >= 8 or "provisional" in str(entry.set_by), entry.id
+        if on.spread:
+            reach = nct.ppf(0.95, on.cards - 1, norm.ppf(0.95) * on.cards**0.5) / on.cards**0.5
+            assert 1 - entry.reference().gate / entry.reference().value >= reach * on.spread - 5e-4, entry.id
