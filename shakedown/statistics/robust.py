@@ -260,6 +260,36 @@ def worse_outliers(
     ]
 
 
+def behind_fellows(
+    values: Sequence[float], *, spread: float, cards: int, min_effect: float, risk: float = FALSE_DISCOVERIES
+) -> list[bool | None]:
+    """Return of each member of a node whether it is slow: True, False, or None where it cannot be told.
+
+    Each value is held to the median of the others by Student's t for one more value of a class. The class's
+    deviation is pooled from the others and from `spread`, a fraction, which was published of so many `cards`
+    (0: of none). A node is `risk` all its members share. None: `min_effect`, a fraction, or more behind and
+    yet within what healthy members differ by. Unlike an outlier test it needs no six, and a few members that
+    vary hide none.
+    """
+    told: list[bool | None] = []
+    for place, value in enumerate(values):
+        others = [*values[:place], *values[place + 1 :]]
+        centre, many = median(others), len(others)
+        behind = 1 - value / centre if centre > 0 else 0.0
+        mean = sum(others) / many
+        own = sum((x - mean) ** 2 for x in others)
+        known = max(0, cards - 1)
+        freedom = known + many - 1
+        if behind <= min_effect:
+            told.append(False)
+            continue
+        deviation = math.sqrt((known * (spread * centre) ** 2 + own) / freedom) if freedom else math.inf
+        error = deviation * math.sqrt(1 + (math.pi / 2 if many > 2 else 1) / many)
+        certain = student_t_tail((centre - value) / max(error, 1e-12 * centre), freedom or 1)
+        told.append(True if certain <= risk / len(values) else None)
+    return told
+
+
 def smallest_p(n: int, m: int) -> float:
     """Return the smallest two-sided p that any rank or permutation test of n against m samples can give.
 

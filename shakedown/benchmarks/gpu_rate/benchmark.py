@@ -16,7 +16,6 @@ from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import ExitStatus
-from shakedown.statistics.robust import SMALLEST_CLASS
 
 STRAGGLER = none_allowed(
     "gpu_rate.straggler", "acceptance.gpu_rate.behind: no GPU may be behind the others of its node by more"
@@ -24,21 +23,24 @@ STRAGGLER = none_allowed(
 
 
 def plan_gpu_rate(draft: PlanDraft, asked: GpuRate) -> None:
-    """Median and p1 of every GPU, and where a node has enough of them to tell, which one is behind.
+    """Median and p1 of every GPU, and where a node has two or more, which one is behind.
 
     Raises BadInput: no node has GPUs, or the site does not say where PyTorch is.
     """
     contract.required(draft.site.software, "pytorch", by="acceptance.gpu_rate needs PyTorch")
     nodes = gpu_nodes(draft)
     gpus = {node: draft.site.gpus[node] for node in nodes}
+    spread = {}
     for work in asked.work:
         for metric in ("rate", "rate_p1"):
             entry = draft.reference(f"gpu_rate_{work}", metric, {"nodes": 1, "dtype": work})
+            if metric == "rate" and entry.measured_on and entry.measured_on.spread:
+                spread[work] = (entry.measured_on.spread, entry.measured_on.cards)
             for gpu in range(max(gpus.values())):
                 having = [(node,) for node in nodes if gpus[node] > gpu]
                 draft.add(entry, f"gpu_rate_{work}", nodes=having, params={"gpu": gpu})
         for gpu in range(max(gpus.values())):
-            many = [(node,) for node in nodes if gpus[node] > gpu and gpus[node] >= SMALLEST_CLASS]
+            many = [(node,) for node in nodes if gpus[node] > gpu and gpus[node] > 1]
             params: Params = {"check": "straggler", "gpu": gpu}
             if many:
                 draft.forbid(STRAGGLER, f"gpu_rate_{work}", nodes=many, params=params)
@@ -52,7 +54,7 @@ def plan_gpu_rate(draft: PlanDraft, asked: GpuRate) -> None:
         expected_s=25 + len(asked.work) * (each_s + 6),
         expected_from="20 s to start PyTorch, and 6 s between two kinds of work: 94 s for three kinds of "
         "20 s on one H200; eight GPUs at once were not measured",
-        settings=GpuRateSettings(gpus=gpus, **asked.model_dump()).model_dump(),
+        settings=GpuRateSettings(gpus=gpus, spread=spread, **asked.model_dump()).model_dump(),
     )
 
 

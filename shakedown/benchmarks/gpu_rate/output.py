@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Literal, NoReturn
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -15,7 +16,7 @@ from shakedown.records.base import Better, Params, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 from shakedown.records.results import RunProblem
-from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
+from shakedown.statistics.robust import SMALLEST_CLASS, behind_fellows, median
 
 Work = Literal["bf16", "fp8", "copy"]
 
@@ -32,7 +33,7 @@ class GpuRate(Record):
     matrix: int = Field(default=8192, ge=1024, le=65536, multiple_of=1024)
     # Bytes that one copy reads; it writes as many. Many times the cache.
     copy_bytes: int = Field(default=4 << 30, ge=1 << 26, multiple_of=4096)
-    # By how much a GPU may lie behind the others of its node, a fraction of their median; needs six GPUs.
+    # By how much a GPU may lie behind the others of its node, a fraction of their median; needs two GPUs.
     behind: float = Field(default=0.02, gt=0, lt=1)
 
     @property
@@ -45,6 +46,8 @@ class GpuRateSettings(GpuRate):
     """The site's options, and how many GPUs each node has."""
 
     gpus: dict[str, int]
+    # Standard deviation between cards, a fraction, and of how many; None: an order of before 2026-11-28.
+    spread: dict[Work, tuple[float, int]] | None = None
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -199,6 +202,7 @@ class Shown:
     hottest_c: float | None
     reasons: Mapping[int, float]  # by bit, the share of samples that have it
     others: tuple[str, ...] = ()  # other processes that were on it when it ended
+    mean_mhz: float | None = None  # finer than the median, whose steps are of 15 MHz
 
     def words(self) -> str:
         """Clock, power and temperature in words."""
@@ -230,7 +234,8 @@ def shown(
     if not (clocks and watts and heat):
         return Shown(None, None, None, limit_w, None, {}, others)
     bits = {bit: sum(bool(mask & bit) for mask in masks) / len(masks) for bit in _bits(masks)}
-    return Shown(median(clocks), min(clocks), median(watts), limit_w, max(heat), bits, others)
+    mean = fmean(clocks)
+    return Shown(median(clocks), min(clocks), median(watts), limit_w, max(heat), bits, others, mean)
 
 
 def _numbers(rows: Iterable[Mapping[str, object]], *names: str) -> list[float]:
@@ -330,7 +335,7 @@ def gpu_rate(output: Output[GpuRateSettings]) -> Iterator[Value]:
         busy = disturbed(output.folder, {node: [gpu]})
         yield Read("rate", medians[gpu], unit, Better.HIGHER, {"gpu": gpu}, told, tuple(mine), disturbed=busy)
         yield Read("rate_p1", lowest(mine), unit, Better.HIGHER, {"gpu": gpu}, told, disturbed=busy)
-    if order.gpus[node] >= SMALLEST_CLASS and not unable:
+    if order.gpus[node] >= (SMALLEST_CLASS if order.spread is None else 2) and not unable:
         yield from _stragglers(output, medians, seen, work)
 
 
@@ -339,21 +344,45 @@ def lowest(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 100]
 
 
+# Products per clock cycle, which take out how far a card's silicon lets it clock at its power cap: standard
+# deviation and number of undisturbed recorded series (h200_rate_*, h200x2_nodes_*; four of H100: 0.25 %).
+_PER_CYCLE = (0.003, 13)
+# Floors below `behind`, for what hardly differs between healthy cards; copies: 0.01 % on one host.
+_FLOOR_PER_CYCLE, _FLOOR_COPY = 0.015, 0.005
+
+
 def _stragglers(
     output: Output[GpuRateSettings], medians: Mapping[int, float], seen: Mapping[int, Shown], work: Work
 ) -> Iterator[Value]:
-    order, unit = sorted(medians), UNITS[work][0]
-    odd = worse_outliers([medians[gpu] for gpu in order], higher=True, min_effect=output.order.behind)
-    for gpu, is_odd in zip(order, odd, strict=True):
+    order, unit, limit = sorted(medians), UNITS[work][0], output.order.behind
+    rates = [medians[gpu] for gpu in order]
+    spread, cards = (output.order.spread or {}).get(work, (0.0, 0))
+    floor = min(limit, _FLOOR_COPY) if work == "copy" else limit
+    slow = behind_fellows(rates, spread=spread, cards=cards, min_effect=floor)
+    cycles = [seen[gpu].mean_mhz or 0.0 for gpu in order]
+    idle: list[bool | None] = [False] * len(order)
+    if work != "copy" and all(cycles):
+        per_cycle = [rate / mhz for rate, mhz in zip(rates, cycles, strict=True)]
+        least = min(limit, _FLOOR_PER_CYCLE)
+        idle = behind_fellows(per_cycle, spread=_PER_CYCLE[0], cards=_PER_CYCLE[1], min_effect=least)
+    for gpu, is_slow, is_idle in zip(order, slow, idle, strict=True):
         rest = [medians[other] for other in order if other != gpu]
         behind = 1 - medians[gpu] / median(rest)
         told = f"{medians[gpu]:.4g} {unit}, the other {len(rest)} GPUs' median is {median(rest):.4g}"
-        if is_odd:
+        odd: bool | None = is_slow or is_idle or (None if None in (is_slow, is_idle) else False)
+        problem = None
+        if odd is not False:
             why = explain(seen[gpu], [seen[other] for other in order if other != gpu], work, behind)
-            told = f"GPU {gpu} is {behind:.1%} behind: {told}; {why}"
-        busy = "" if is_odd else disturbed(output.folder, {output.node: [gpu]})  # else `why` tells
+            less = "" if is_idle is False else ", and it does less in each clock cycle than they"
+            told = f"GPU {gpu} is {behind:.1%} behind: {told}{less}; {why}"
+        if odd is None:
+            class_of = f"{cards} cards of its model differ by {spread:.2%}" if cards else "nothing published"
+            told += f"; cards that are well may differ so much ({class_of}): hold it to its own history"
+            problem = RunProblem(kind="other", message=told[:900])
+        busy = disturbed(output.folder, {output.node: [gpu]}) if odd is False else ""  # else `why` tells
         params: Params = {"check": "straggler", "gpu": gpu}
-        yield Read("wrong", float(is_odd), "1", Better.LOWER, params, told[:900], disturbed=busy)
+        value = None if odd is None else float(odd)
+        yield Read("wrong", value, "1", Better.LOWER, params, told[:900], problem=problem, disturbed=busy)
 
 
 def _as_set(output: Output[GpuRateSettings], runs: Sequence[GpuRun], work: Work) -> None:
