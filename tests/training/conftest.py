@@ -38,12 +38,6 @@ def training_environment() -> None:
         pytest.skip(f"no training environment at {ENVIRONMENT}: make training-env")
 
 
-@pytest.fixture
-def training_python() -> Path:
-    """The training environment's interpreter."""
-    return PYTHON
-
-
 def inventory(settings: dict[str, Any]) -> dict[str, Any]:
     """What Ansible says of two nodes without a fabric to measure, that train."""
     intent = lab_fabric(1, system="training", profile="lora_tests")

@@ -103,7 +103,9 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
     gpu = Gpu(cluster.device)
     peak = physics.peak_bf16_tflop_per_s(gpu.name)
     if cluster.rank == 0:
-        _header(spec, cluster, log, shape, adapters.count, flop, peak, gpu.name, done)
+        # Counted, not computed: models have biases and norms of their own.
+        held = sum(p.numel() for name, p in trainee.named_parameters() if "lora_" not in name)
+        _header(spec, cluster, log, shape, held, adapters.count, flop, peak, gpu.name, done)
     log.write(type="place", rank=cluster.rank, node=cluster.node, pid=os.getpid())
     dist.barrier()
     begin, aside_s = time.perf_counter(), 0.0
@@ -136,6 +138,7 @@ def _header(
     cluster: Cluster,
     log: RankLog,
     shape: physics.TransformerShape,
+    parameters: int,
     trainable: int,
     flop: float,
     peak: float | None,
@@ -159,7 +162,7 @@ def _header(
         global_batch_samples=spec.global_batch,
         micro_batch_samples=spec.micro_batch,
         steps=spec.steps,
-        parameters=shape.parameters,
+        parameters=parameters,
         trainable_parameters=trainable,
         flop_per_token=flop,
         peak_flop_per_s_per_gpu=peak * 1e12 if peak else None,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
+from accelerate import init_empty_weights
 from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -21,6 +22,17 @@ from shakedown.physics.training import SHAPES, TransformerShape
 from shakedown.records.errors import BadInput
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
+# By transformers' name of the model, what keeps a layout from splitting it, empty if nothing does. Of others
+# this trainer would leave something out: Gemma 2 caps its scores, Phi-3 merges the projections.
+SUPPORTED = {
+    "llama": "",
+    "mistral": "",
+    "qwen2": "",
+    "qwen3": "",
+    "gemma3_text": "",
+    "olmo2": "its norms are as wide as all heads",
+    "mixtral": "its experts are not split",
+}
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # A shape's weights are drawn with this deviation over the root of the hidden width: Llama's 0.02 at 4096. A
 # narrow model with 0.02 could not learn at all: its head's rows would be too short to tell tokens apart.
@@ -70,13 +82,24 @@ def config_of(spec: TrainingSpec) -> Any:  # noqa: ANN401
             tie_word_embeddings=False,
         )
     try:
-        return AutoConfig.from_pretrained(spec.model, local_files_only=True)
+        config = AutoConfig.from_pretrained(spec.model, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise BadInput(
             f"no model there: {str(error).splitlines()[0]}",
             fix="give a folder with config.json",
             file=spec.model,
         ) from None
+    kind = config.model_type
+    odd = f"this trainer does not know {kind}" if kind not in SUPPORTED else ""
+    if spec.layout == "tp" and not odd and SUPPORTED[kind]:
+        odd = f"tensor parallelism does not fit {kind}: {SUPPORTED[kind]}"
+    if kind == "mixtral" and _has_weights(spec):
+        odd = "saved experts of mixtral are not read"
+    if not odd and getattr(config, "final_logit_softcapping", None):
+        odd = f"this {kind} caps its logits, which is not computed here"
+    if odd:
+        raise BadInput(odd, fix=f"train {', '.join(SUPPORTED)}", file=spec.model)
+    return config
 
 
 def shape_of(config: Any) -> TransformerShape:  # noqa: ANN401
@@ -116,9 +139,9 @@ def _has_weights(spec: TrainingSpec) -> bool:
 
 
 def build(spec: TrainingSpec, config: Any) -> Trainee:  # noqa: ANN401
-    """Return the model with adapters on the meta device: nothing is allocated yet."""
+    """Return the model with adapters on the meta device: nothing is allocated yet but the buffers."""
     dtype = DTYPES[spec.dtype]
-    with torch.device("meta"):
+    with init_empty_weights(include_buffers=False):
         causal = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
         lora = LoraConfig(
             r=spec.lora_rank,
@@ -128,7 +151,10 @@ def build(spec: TrainingSpec, config: Any) -> Trainee:  # noqa: ANN401
             task_type="CAUSAL_LM",
         )
         # The optimiser keeps float32 copies of the adapters; the model computes in one type throughout.
-        model = get_peft_model(causal, lora, autocast_adapter_dtype=False).to(dtype)
+        model = get_peft_model(causal, lora, autocast_adapter_dtype=False)
+    for parameter in model.parameters():  # not the buffers: frequencies need their digits
+        parameter.data = parameter.data.to(dtype)
+    causal.tie_weights()
     model.train()
     return Trainee(model, torch.compile(head_and_loss, dynamic=False) if spec.compile else head_and_loss)
 
@@ -156,10 +182,13 @@ def allocate(trainee: Trainee, spec: TrainingSpec, config: Any, device: torch.de
     Raises:
         BadInput: weights are missing or of another shape.
     """
+    # No file holds a rotary frequency or the scale of an embedding: buffers stay as they were built.
+    buffers = [buffer.to(device, copy=True) for buffer in trainee.buffers()]
     trainee.to_empty(device=device)
-    decoder = trainee.base.model
-    # Its frequencies are a buffer that no file holds.
-    decoder.rotary_emb = type(decoder.rotary_emb)(config=config).to(device)
+    for buffer, built in zip(trainee.buffers(), buffers, strict=True):
+        buffer.copy_(built)
+    trainee.base.tie_weights()  # which that had parted
+    norm = 0.0 if config.model_type.startswith("gemma") else 1.0  # Gemma's weights are what is added to 1
     saved = _Saved(Path(spec.model)) if _has_weights(spec) else None
     with torch.no_grad():
         for full_name, parameter in trainee.named_parameters():
@@ -168,9 +197,8 @@ def allocate(trainee: Trainee, spec: TrainingSpec, config: Any, device: torch.de
             if saved is not None and "lora_" not in name:
                 whole = saved.tensor(name, shape).to(device, parameter.dtype)
             else:
-                whole = _drawn(name, shape, spec.seed, device, _DEVIATION / math.sqrt(config.hidden_size)).to(
-                    parameter.dtype
-                )
+                deviation = _DEVIATION / math.sqrt(config.hidden_size)
+                whole = _drawn(name, shape, spec.seed, device, deviation, norm).to(parameter.dtype)
             if isinstance(parameter, DTensor):
                 part = distribute_tensor(
                     whole, parameter.device_mesh, parameter.placements, src_data_rank=None
@@ -187,11 +215,13 @@ def plain_name(name: str) -> str:
     return name
 
 
-def _drawn(name: str, shape: torch.Size, seed: int, device: torch.device, deviation: float) -> torch.Tensor:
+def _drawn(
+    name: str, shape: torch.Size, seed: int, device: torch.device, deviation: float, norm: float
+) -> torch.Tensor:
     """Return initial weights that depend on seed, name and shape alone."""
     if name.endswith("norm.weight"):
-        return torch.ones(shape, device=device)
-    if "lora_B" in name:
+        return torch.full(shape, norm, device=device)
+    if "lora_B" in name or name.endswith(".bias"):
         return torch.zeros(shape, device=device)
     generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
     if "lora_A" in name:
