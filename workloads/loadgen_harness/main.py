@@ -111,7 +111,8 @@ def measure(
     harness = Harness(
         [w.ring for w in found], [w.process for w in found], samples=settings["samples"], memory=memory
     )
-    with GpuWatch(folder / f"gpu.g{gpus}.csv", gpus if settings["device"] == "cuda" else 0) as watch:
+    watched = [str(notes_of(worker).get("uuid")) for worker in found if settings["device"] == "cuda"]
+    with GpuWatch(folder / f"gpu.g{gpus}.csv", watched) as watch:
         try:
             document = search(harness, gpus, folder, settings)
         except WorkerLostError as lost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -12,9 +13,12 @@ _EVERY_MS = 500
 
 
 class GpuWatch:
-    """`nvidia-smi` in a loop, writing a line for every GPU and moment; nothing at all for no GPUs."""
+    """`nvidia-smi` in a loop, writing a line for every GPU and moment; nothing at all for no GPUs.
 
-    def __init__(self, file: Path, gpus: int) -> None:
+    GPUs are named by UUID: numbers are the driver's, not those of CUDA_VISIBLE_DEVICES or of a job's cgroup.
+    """
+
+    def __init__(self, file: Path, gpus: Sequence[str]) -> None:
         self.file, self.gpus = file, gpus
         self.problem = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -23,7 +27,7 @@ class GpuWatch:
         if self.gpus:
             command = [
                 "nvidia-smi",
-                f"--id={','.join(str(n) for n in range(self.gpus))}",
+                f"--id={','.join(self.gpus)}",
                 f"--query-gpu={','.join(FIELDS)}",
                 "--format=csv,noheader,nounits",
                 f"--loop-ms={_EVERY_MS}",

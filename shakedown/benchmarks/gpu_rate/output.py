@@ -97,6 +97,7 @@ class GpuRun(Record):
 
     gpu: int
     name: str
+    uuid: str
     matrix: int
     copy_bytes: int
     windows: tuple[RateWindow, ...]
@@ -151,6 +152,7 @@ def parse_gpu_rate(text: str, *, file: str | Path | None = None) -> tuple[GpuRun
             runs[header.gpu] = GpuRun(
                 gpu=header.gpu,
                 name=header.name,
+                uuid=header.uuid,
                 matrix=header.matrix,
                 copy_bytes=header.copy_bytes,
                 windows=tuple(windows),
@@ -203,6 +205,7 @@ class Shown:
     reasons: Mapping[int, float]  # by bit, the share of samples that have it
     others: tuple[str, ...] = ()  # other processes that were on it when it ended
     mean_mhz: float | None = None  # finer than the median, whose steps are of 15 MHz
+    index: int = 0  # the driver's number of it
 
     def words(self) -> str:
         """Clock, power and temperature in words."""
@@ -232,10 +235,10 @@ def shown(
     watts, heat = _numbers(mine, "power.draw"), _numbers(mine, "temperature.gpu")
     masks = [mask for row in mine if (mask := reasons(row)) is not None]
     if not (clocks and watts and heat):
-        return Shown(None, None, None, limit_w, None, {}, others)
+        return Shown(None, None, None, limit_w, None, {}, others, None, gpu)
     bits = {bit: sum(bool(mask & bit) for mask in masks) / len(masks) for bit in _bits(masks)}
     mean = fmean(clocks)
-    return Shown(median(clocks), min(clocks), median(watts), limit_w, max(heat), bits, others, mean)
+    return Shown(median(clocks), min(clocks), median(watts), limit_w, max(heat), bits, others, mean, gpu)
 
 
 def _numbers(rows: Iterable[Mapping[str, object]], *names: str) -> list[float]:
@@ -332,7 +335,7 @@ def gpu_rate(output: Output[GpuRateSettings]) -> Iterator[Value]:
                 yield Read(metric, None, unit, Better.HIGHER, {"gpu": gpu}, problem=why)
             continue
         mine, told = rates[gpu], f"{len(rates[gpu])} windows of 1 s; {seen[gpu].words()}"
-        busy = disturbed(output.folder, {node: [gpu]})
+        busy = disturbed(output.folder, {node: [seen[gpu].index]})
         yield Read("rate", medians[gpu], unit, Better.HIGHER, {"gpu": gpu}, told, tuple(mine), disturbed=busy)
         yield Read("rate_p1", lowest(mine), unit, Better.HIGHER, {"gpu": gpu}, told, disturbed=busy)
     if order.gpus[node] >= (SMALLEST_CLASS if order.spread is None else 2) and not unable:
@@ -379,7 +382,9 @@ def _stragglers(
             class_of = f"{cards} cards of its model differ by {spread:.2%}" if cards else "nothing published"
             told += f"; cards that are well may differ so much ({class_of}): hold it to its own history"
             problem = RunProblem(kind="other", message=told[:900])
-        busy = disturbed(output.folder, {output.node: [gpu]}) if odd is False else ""  # else `why` tells
+        busy = (
+            disturbed(output.folder, {output.node: [seen[gpu].index]}) if odd is False else ""
+        )  # else `why` tells
         params: Params = {"check": "straggler", "gpu": gpu}
         value = None if odd is None else float(odd)
         yield Read("wrong", value, "1", Better.LOWER, params, told[:900], problem=problem, disturbed=busy)
@@ -407,11 +412,14 @@ def _less(output: Output[GpuRateSettings], what: str) -> None:
 def _shown(output: Output[GpuRateSettings], run: GpuRun, work: Work) -> Shown:
     node, folder = output.node, output.folder
     look = at_end(folder, node)
-    end = next((gpu for gpu in look.gpus if gpu.index == run.gpu), None) if look else None
+    there = {gpu.uuid: gpu for gpu in look.gpus} if look else {}
+    # By UUID: a job's numbers follow CUDA_VISIBLE_DEVICES and its cgroup, the driver's do not.
+    same = f"GPU-{run.uuid.removeprefix('GPU-')}"
+    end = there.get(same) or next((gpu for gpu in there.values() if gpu.index == run.gpu), None)
     users = (look.users if look else None) or {}
     return shown(
         samples_of(folder, node),
-        run.gpu,
+        end.index if end else run.gpu,
         run.of(work),
         limit_w=end.limit_w if end else None,
         others=users.get(end.uuid, ()) if end else (),

@@ -106,8 +106,8 @@ def throttled(text: str, *, gpus: int, file: str) -> str:
         BadInput: not the watch's output, a GPU that nvidia-smi could not read, or one that was not watched.
     """
     rows = parse_query(text, fields=FIELDS, samples=True, file=file).gpus
-    if missing := sorted(set(range(gpus)) - {row["index"] for row in rows}):
-        return f"GPU {missing[0]} was not watched: throttling would have gone unseen"
+    if (watched := len({row["index"] for row in rows})) < gpus:
+        return f"{watched} of {gpus} GPUs were watched: throttling would have gone unseen"
     for row in rows:
         active = int(str(row["clocks_event_reasons.active"]), 16)
         if words := [name for bit, name in SLOWDOWNS.items() if active & bit]:

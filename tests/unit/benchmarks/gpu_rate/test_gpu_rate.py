@@ -64,7 +64,7 @@ def node_of(folder: Path, parts, work="bf16"):
         samples += [[f"{float(r[0]) + shift:.3f}", str(gpu), *r[2:]] for r in rows[1:]]
         seen = json.loads((run / "gpus.n1.after.json").read_text())["commands"]
         uuid = re.search(r"GPU-[0-9a-f-]+", seen["gpus"]["out"])[0]
-        mine = f"GPU-{gpu:08d}-0000-0000-0000-000000000000"
+        mine = f"GPU-{gpu + 1:08d}-0000-0000-0000-000000000000"
         row = seen["gpus"]["out"].splitlines()[1].split(", ")
         gpus.append(", ".join([str(gpu), mine, f"00000000:{gpu:02d}:00.0", *row[3:]]))
         processes += [x.replace(uuid, mine) for x in seen["processes"]["out"].splitlines()[1:]]
@@ -451,3 +451,21 @@ def test_a_process_that_ends_at_once_holds_nobody_up(tmp_path):
     start_together([child], [output], patience_s=20)
     assert time.time() - asked < 10
     assert child.wait(10) == 0
+
+
+def test_a_gpu_is_known_by_its_uuid(judged, staged):
+    """Catches: another card's clock and process told of one, where CUDA_VISIBLE_DEVICES has another order."""
+
+    def turned(raw):  # the job's GPU 1 is the driver's 2, on which somebody works, and the other way round
+        with edited(raw / "gpus.n1.after.json") as look:
+            uuids = re.findall(r"GPU-[0-9a-f-]+", look["commands"]["gpus"]["out"])
+            look["commands"]["processes"]["out"] += f"{uuids[2]}, 4711, 638 MiB\n"
+        other = {1: 2, 2: 1}
+        lines = [json.loads(line) for line in (raw / "gpu_rate.n1.jsonl").read_text().splitlines()]
+        for line in lines:
+            if line["type"] == "header":
+                line["uuid"] = uuids[other.get(line["gpu"], line["gpu"])].removeprefix("GPU-")
+        (raw / "gpu_rate.n1.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    verdict = judged([(staged[f"{n}"], 0) for n in range(1, 5)], spoil=turned)
+    assert verdict.cells and {cell.cell.rpartition("gpu=")[2] for cell in verdict.cells} == {"1"}

@@ -16,6 +16,7 @@ from loadgen_harness.batch_copies import BatchCopies, BatchCopiesError
 from loadgen_harness.harness import Harness, ServerRun
 from loadgen_harness.ring import STOP, Ring, Times
 from loadgen_harness.time_breakdown import Pauses, Stopwatch, cpu_ticks
+from loadgen_harness.watch import GpuWatch
 from loadgen_harness.worker import serve
 from loadgen_harness.workers import checked, work
 from shakedown.benchmarks.base.contract import Output
@@ -375,3 +376,17 @@ def test_no_collection_while_a_worker_serves(monkeypatch, tmp_path, ring):
     settings |= {"poll_us": 1}
     work(0, ring.name, str(tmp_path / "notes"), settings)
     assert seen == [False]
+
+
+def test_gpus_are_watched_by_uuid(tmp_path, monkeypatch):
+    """Catches: other cards watched than a job has, by CUDA_VISIBLE_DEVICES, MIG or a cgroup."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\necho "$1"\nexec sleep 30\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    file = tmp_path / "gpu.csv"
+    with GpuWatch(file, ["GPU-b", "GPU-a"]) as watch:
+        until = time.monotonic() + 10
+        while not file.stat().st_size and time.monotonic() < until:
+            time.sleep(0.02)
+    assert file.read_text() == "--id=GPU-b,GPU-a\n" and not watch.problem

@@ -191,7 +191,7 @@ def test_unwatched_gpu_is_no_pass(run):
     path = run / "raw" / INFERENCE / "gpu.g2.csv"
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if line[0] == "0"))
     said = bad(run, "resnet50_server", gpus=2)
-    assert len(said) == 3 and all("GPU 1 was not watched" in why for _, why in said)
+    assert len(said) == 3 and all("1 of 2 GPUs were watched" in why for _, why in said)
 
 
 def test_gpu_that_was_lost_is_named(run):
