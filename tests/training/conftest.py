@@ -41,7 +41,11 @@ def training_environment() -> None:
 def inventory(settings: dict[str, Any]) -> dict[str, Any]:
     """What Ansible says of two nodes without a fabric to measure, that train."""
     intent = lab_fabric(1, system="training", profile="lora_tests")
-    return inventory_of(NODES, {"lora": [settings], "counter_tests": False}, intent)
+    asked = {key: value for key, value in settings.items() if key != "python"}
+    found = inventory_of(NODES, {"lora": [asked], "counter_tests": False, "software_check": False}, intent)
+    for host in found["_meta"]["hostvars"].values():
+        host["software"] = {"pytorch": {"from": {"path": settings["python"]}}}
+    return found
 
 
 class Training:
@@ -50,6 +54,7 @@ class Training:
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.run = folder
         settings = {**TINY, **changes}
+        self.python = settings["python"]
         catalogue = load_catalogue([ROOT / "tests/training/lora_tests.yml", "lora_generated"])
         plan, jobs = plan_site(inventory(settings), catalogue)
         write_run(folder, plan, jobs)
@@ -65,7 +70,8 @@ class Training:
         self.out.mkdir(parents=True)
         (self.out / "spec.json").write_text(json.dumps(self.job.settings))
         command = [sys.executable, "-m", "shakedown.benchmarks.lora.job", self.out, ",".join(NODES), "--"]
-        command += [PYTHON, ROOT / "tests/training/two_nodes.py", ",".join(NODES), self.spec.gpus_per_node]
+        command += [self.python, ROOT / "tests/training/two_nodes.py", ",".join(NODES)]
+        command += [self.spec.gpus_per_node]
         command += [ROOT / "workloads/lora_trainer/launch.py", self.out / "spec.json", self.out]
         self.child = subprocess.Popen([*map(str, command)], cwd=ROOT)
 
