@@ -153,6 +153,7 @@ class Rule(StrEnum):
     FEW_SAMPLES = "few-samples"
     NOISE = "noise"
     GATE = "gate"  # outside the reference
+    HOLE = "hole"  # far below what both a smaller and a larger message of the same sweep reached
     DUPLICATE = "duplicate"
     FLAKY = "flaky"
     OUTLIER = "outlier"
@@ -164,11 +165,13 @@ class Rule(StrEnum):
     WITHIN = "within"
 
 
+_TIMES = frozenset({"us", "ms", "s"})
 _WITHIN = Rule.WITHIN.value  # looked up once, not for each cell that passes
 # What a rule that a cell has broken makes of it; every other leaves it undecided.
 _OUTCOMES = {
     Rule.GATE: Outcome.FAIL,
     Rule.IMPOSSIBLE: Outcome.FAIL,
+    Rule.HOLE: Outcome.FAIL,
     Rule.NOT_RUN: Outcome.NOT_RUN,
     Rule.LEARNT: Outcome.BASELINE,
 }
@@ -284,7 +287,9 @@ def _verdict(
 def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (one return per rule)
     reference, value = bound.reference, m.value
     if bound.unusable:
-        return Rule.REFERENCE, bound.unusable
+        # What cannot be is no result, whether or not it is only shown.
+        odd = m.state == "COMPLETED" and m.unit == reference.unit and _cannot_be(value, m.samples, bound)
+        return (Rule.IMPOSSIBLE, odd) if odd else (Rule.REFERENCE, bound.unusable)
     if m.unit != reference.unit or m.better is not reference.better:
         return Rule.UNIT, (
             f"measured in {m.unit!r} ({m.better.value} is better), "
@@ -318,9 +323,8 @@ def _decide(  # noqa: PLR0911  (one return per rule reads best)
         if bound.higher and low <= 0:
             return Rule.NO_VALUE, f"{number(low)} {unit} teaches nothing: a dead link has as much"
         return Rule.LEARNT, f"{number(value)} {unit}, measured to learn from and not judged"
-    best = high if bound.higher else low
-    if bound.impossible(best):
-        return Rule.IMPOSSIBLE, _impossible(best, bound.reference)
+    if odd := _cannot_be(value, samples, bound):
+        return Rule.IMPOSSIBLE, odd
     count, wanted = len(samples) or 1, bound.min_samples
     if count < wanted:
         return Rule.FEW_SAMPLES, f"{count} of {wanted} samples; too few to decide"
@@ -333,6 +337,19 @@ def _decide(  # noqa: PLR0911  (one return per rule reads best)
     if bound.outside(value):
         return Rule.GATE, outside_text(value, bound)
     return Rule.WITHIN, bound.passed
+
+
+def _cannot_be(value: float | None, samples: Sequence[float], bound: Bound) -> str:
+    """Say why no hardware gives this: better than its limit, or bytes that moved in no time or not at all."""
+    if value is None or bound.learns:
+        return ""
+    best = (max if bound.higher else min)((value, *samples))
+    if bound.impossible(best):
+        return _impossible(best, bound.reference)
+    unit, size = bound.reference.unit, bound.item.params.get("size_bytes")
+    if best <= 0 and size and (unit in _TIMES or (unit == "GB/s" and not bound.item.required)):
+        return f"{number(best)} {unit} where {size} bytes were moved: a measurement error"
+    return ""
 
 
 def _noise(value: float, samples: Sequence[float], bound: Bound) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from shakedown.judge.cells import Bound, Rule
@@ -244,3 +244,47 @@ def with_slow_class(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
                 }
             )
     return cells
+
+
+# Of the recorded sweeps of healthy nodes, the deepest dip between two sizes left 0.55 (alltoall over TCP of
+# one host's namespaces), by NVLink and PCIe 0.96; of the published curve (A100 x 8) 0.97.
+_HOLE = 0.5
+_ON_CURVE = frozenset({Rule.WITHIN.value, Rule.REFERENCE.value, Rule.GATE.value, *AGAIN})
+_SHORTEST_CURVE = 3
+
+
+def fail_holes(blocks: Iterable[tuple[Bound, list[CellVerdict]]]) -> None:
+    """Fail each size of a sweep at which less than half as much comes through as at a smaller and a larger.
+
+    Of times, what comes through is bytes over time. A size that failed by itself keeps its reason.
+    """
+    sweeps: dict[object, list[tuple[int, PlanItem, list[CellVerdict]]]] = defaultdict(list)
+    for bound, cells in blocks:
+        item, size = bound.item, bound.item.params.get("size_bytes")
+        if isinstance(size, int) and item.unit in ("GB/s", "Gb/s", "us"):
+            rest = frozenset(item.params.items()) - {("size_bytes", size)}
+            sweeps[item.stage, item.test, item.metric, item.unit, rest].append((size, item, cells))
+    for sweep in sweeps.values():
+        if len(sweep) < _SHORTEST_CURVE:
+            continue
+        curves: dict[object, list[tuple[int, float, list[CellVerdict], int, bool]]] = defaultdict(list)
+        for size, item, cells in sorted(sweep, key=lambda of: of[0]):
+            for i, (_, nodes, rail, direction) in enumerate(item.cells()):
+                value = cells[i].value
+                if value and value > 0 and cells[i].rule in _ON_CURVE:
+                    rate = size / value if item.unit == "us" else value
+                    curves[nodes, rail, direction].append((size, rate, cells, i, item.required))
+        for curve in curves.values():
+            _fail_holes(curve)
+
+
+def _fail_holes(curve: Sequence[tuple[int, float, list[CellVerdict], int, bool]]) -> None:
+    rates = [rate for _, rate, *_ in curve]
+    for at in range(1, len(curve) - 1):
+        size, rate, cells, i, required = curve[at]
+        of = rate / min(max(rates[:at]), max(rates[at + 1 :]))
+        if of < _HOLE and not (required and cells[i].outcome is Outcome.FAIL):
+            text = f"a hole: at {size} B {of:.0%} of what smaller and larger messages of the sweep reach"
+            rule = {"outcome": Outcome.FAIL, "rule": Rule.HOLE.value}
+            reason = f"{where(cells[i].cell)}: {text}"
+            cells[i] = cells[i].model_copy(update={**rule, "reason": reason})

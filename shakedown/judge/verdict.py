@@ -12,6 +12,7 @@ from shakedown.judge.losses import Losses, drops
 from shakedown.judge.several_cells import (
     AGAIN,
     covered,
+    fail_holes,
     of_pairs,
     settle,
     told,
@@ -32,6 +33,9 @@ from shakedown.records.wording import NOT_REQUIRED, clipped, count, number, prin
 from shakedown.statistics.robust import median, worse_outliers
 
 _HELD_AGAINST_A_GATE = frozenset((Rule.WITHIN.value, Rule.GATE.value))
+# What decides where a value is only shown too, of what a tool measures by itself: incast adds up several.
+_ALWAYS = frozenset((Rule.IMPOSSIBLE.value, Rule.HOLE.value))
+_MEASURED = frozenset(("busbw", "bandwidth", "time", "latency_typical"))
 _LADDER = {stage: height for height, stage in enumerate(Stage)}
 
 
@@ -120,11 +124,11 @@ def judge_cells(
         else:
             verdict = _of_samples(plan, bound, first, again.get(cell, []))
         cells[id(bound)].append(verdict)
+    classed = [(b, _as_class(cells[id(b)], b, plan)) for b in bounds]
+    fail_holes(classed)
     items = [
-        JudgedItem(
-            b.item, tuple(_optional(_waived(_as_class(cells[id(b)], b, plan), holding(plan, b.item)), b.item))
-        )
-        for b in bounds
+        JudgedItem(b.item, tuple(_optional(_waived(found, holding(plan, b.item)), b.item)))
+        for b, found in classed
     ]
     return Judged(tuple(items), tuple(sorted(unplanned)), losses)
 
@@ -234,8 +238,13 @@ def _optional(cells: list[CellVerdict], item: PlanItem) -> list[CellVerdict]:
 
 
 def _missed(verdict: CellVerdict, item: PlanItem) -> bool:
-    """Whether the run's outcome waits for a cell: it is required, and no counter that its device lacks."""
-    return item.required and verdict.rule != Rule.NOT_REPORTED
+    """Whether the run's outcome waits for a cell: it is required, and no counter that its device lacks.
+
+    What cannot be, and a hole of a sweep, decide where a value is only shown too.
+    """
+    if item.required:
+        return verdict.rule != Rule.NOT_REPORTED
+    return verdict.rule in _ALWAYS and item.metric in _MEASURED
 
 
 def summarise(
@@ -259,6 +268,8 @@ def summarise(
             measured[item.stage] += group.measured
             outcomes.update(group.outcomes)
             outcomes[Outcome.NOT_RUN] -= lacking
+        else:
+            outcomes.update(v.outcome for v in block.cells if _missed(v, item))
         listed.extend((_rank(v, item), v, item) for v in block.cells if v.outcome is not Outcome.PASS)
         transients.extend(v for v in block.cells if v.outcome is Outcome.PASS and v.rule in AGAIN)
 

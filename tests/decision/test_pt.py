@@ -101,6 +101,42 @@ def test_a_cluster_at_7_8_gbps_fails(tmp_path, capsys, monkeypatch):
     assert len(failed) == 3 and all("network=roce,size_bytes=268435456" in cell for cell in failed)
 
 
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (400.0, "is impossible: 400.0 GB/s is above the ceiling"),
+        (0.0, "is impossible: 0 GB/s where 1048576 bytes were moved"),
+        (2.0, "a hole: at 1048576 B 20% of what smaller and larger messages"),
+    ],
+)
+def test_sizes_that_are_only_shown_are_held_to_what_can_be(value, says, tmp_path, capsys, monkeypatch):
+    """Catches: 400 GB/s over one 100GbE NIC, 0 GB/s, or a hole at a size that no table prints: all PASSed."""
+    plan = planned(PT)
+    results, counters = published(plan)
+    for line in results:
+        params = line["params"]
+        if line["metric"] == "busbw" and params["network"] == "roce" and params["size_bytes"] < 1 << 28:
+            line["value"] = 10.0
+            if line["test"] == "nccl_all_reduce" and params["size_bytes"] == 1 << 20:
+                line["value"] = value
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    (failed,) = (cell.cell for cell in verdict.cells if cell.outcome == "FAIL")
+    assert "nccl_all_reduce/busbw" in failed and "size_bytes=1048576" in failed
+    assert says in verdict.reason
+
+
+def test_a_time_of_nothing_is_no_result(tmp_path, capsys, monkeypatch):
+    """Catches: 0 us for 4 B, which is better than any gate."""
+    plan = planned(PT)
+    results, counters = published(plan)
+    line = next(line for line in results if line["metric"] == "time")
+    line["value"] = 0.0
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    assert "0 us where 4 bytes were moved" in verdict.reason
+
+
 def test_b_is_a_network_of_its_own():
     """Catches: B planned as A with other variables, over another interface, or held to A's figures."""
     plan, jobs = plan_and_jobs(PT)

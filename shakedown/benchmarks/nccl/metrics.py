@@ -162,15 +162,14 @@ METRIC = "server_power"
 
 
 def server_power(output: Output[NcclSettings]) -> Read:
-    """Return the power of the server that drew most, and in words that of each.
+    """Return the power of all servers together in W, as the published ones are, and in words that of each.
 
     Raises BadInput: a reading that cannot be read.
     """
     raw, record = output.folder.path.parent, output.record
     found = [power_during(raw, node, record.started, record.duration_s) for node in record.nodes]
     told = [watts for watts, _ in found if watts is not None]
-    # One server that was not read may be the one that drew most.
-    value = max(told) if len(told) == len(found) else None
+    value = sum(told) if len(told) == len(found) else None
     words = "; ".join(text for _, text in found)
     return Read(METRIC, value, "W", Better.LOWER, {}, words[:900])
 

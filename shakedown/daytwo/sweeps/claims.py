@@ -4,17 +4,18 @@ A claim is an entry of a profile whose scope has `configuration: A-against-B`: s
 metric is one of a closed list; the gate is the entry's, and the rules are those of a run's cells.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shakedown.daytwo.sweeps.pairs import Pairing, PairRow, Ratio, SweepComparison
-from shakedown.judge.cells import Bound, judge_measurement, outside_text
-from shakedown.records.base import Outcome
+from shakedown.judge.cells import SEVERITY, Bound, judge_measurement, outside_text
+from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import PlanItem
 from shakedown.records.results import Measurement
 from shakedown.references.catalogue import ReferenceEntry
 
 AGAINST = "-against-"
+_MOST_LACKING = 4
 
 
 def time_reduction_percent(time: float, baseline: float) -> float:
@@ -47,9 +48,15 @@ class _Place:
     number: int  # of the side among those that are not the baseline
     facts: dict[str, int | str]
 
+    base_watts: Mapping[str, float] | None
+    watts: Mapping[str, float] | None
+
     @property
     def test(self) -> str:
         return f"nccl_{self.pairing.combination.operation}"
+
+    def __str__(self) -> str:
+        return f"{self.pairing.combination.operation} at {self.row.size_bytes} B"
 
 
 _Reader = Callable[[ReferenceEntry, Sequence[_Place], Sequence[ReferenceEntry]], Iterator[Claim]]
@@ -90,6 +97,7 @@ def undecided(claims: Sequence[Claim]) -> bool:
 
 def _places(found: SweepComparison, names: dict[str, int]) -> Iterator[_Place]:
     for configuration, number in names.items():
+        watts = found.sides[0].watts, found.sides[number + 1].watts
         for pairing in found.pairings:
             combination = pairing.combination
             if combination.tool != "nccl-tests":
@@ -114,7 +122,7 @@ def _places(found: SweepComparison, names: dict[str, int]) -> Iterator[_Place]:
                 many = next(iter(ranks)) if len(ranks) == 1 else ""
                 if many.isdecimal():
                     facts["gpus"] = int(many)
-                yield _Place(pairing, row, number, facts)
+                yield _Place(pairing, row, number, facts, *watts)
 
 
 def _reduction(
@@ -128,36 +136,50 @@ def _reduction(
             yield _judged(entry, [time_reduction_percent(x, 1) for x in _samples(ratio)])
 
 
-def _end(choose: Callable[[Iterable[list[float]]], list[float]]) -> _Reader:
-    """Return what holds the least or the most bandwidth ratio of all operations to a claim; none may lack."""
-    keys = ("configuration", "size_bytes")
+def _over(of: Callable[[_Place], Ratio | None], *, worst: bool) -> _Reader:
+    """Return what holds the worst, or the best, of all operations and sizes to a claim; none may lack."""
 
     def read(
         entry: ReferenceEntry, places: Sequence[_Place], claims: Sequence[ReferenceEntry]
     ) -> Iterator[Claim]:
-        wanted = {
-            claim.test
-            for claim in claims
-            if claim.metric == "time_reduction"
-            and all(claim.scope.get(k) == entry.scope.get(k) for k in keys)
-        }
-        ratios = {(place.test, place.pairing): place.row.busbw_ratio[place.number] for place in places}
-        there = [_samples(ratio) for ratio in ratios.values() if ratio is not None]
-        lacking = wanted - {test for (test, _), ratio in ratios.items() if ratio is not None}
-        if lacking or not there:
-            names = ", ".join(sorted(lacking)) or "every operation"
+        wanted = {claim.test for claim in claims if claim.metric == "time_reduction"}
+        lacking = [str(place) for place in places if of(place) is None]
+        lacking += sorted(wanted - {place.test for place in places})
+        if lacking or not places:
+            names = ", ".join(lacking[:_MOST_LACKING]) or "every operation"
             yield _not_judged(entry, f"{names}: not measured on both sides")
-        else:
-            yield _judged(entry, choose(there))
+            return
+        judged = [(_judged(entry, _samples(ratio)), str(place)) for place in places if (ratio := of(place))]
+        sign = -1 if entry.better is Better.HIGHER else 1
+        judged.sort(key=lambda found: (SEVERITY[found[0].outcome], sign * (found[0].value or 0)))
+        claim, where = judged[-1 if worst else 0]
+        yield replace(claim, what=f"{claim.what}, {where}")
 
     return read
+
+
+def _power(entry: ReferenceEntry, places: Sequence[_Place], _: Sequence[ReferenceEntry]) -> Iterator[Claim]:
+    """Hold the power of all servers together, over the baseline's, where it is the most of all loads."""
+    base, mine = next(((place.base_watts, place.watts) for place in places), (None, None))
+    if base is None and mine is None:
+        yield replace(_not_judged(entry, "no side asked for the servers' power"), required=False)
+        return
+    both = (base or {}).keys() & (mine or {}).keys()
+    if base is None or mine is None or not both or both != base.keys() | mine.keys():
+        yield _not_judged(entry, "the servers' power was not read on both sides")
+        return
+    most, load = max((mine[load] / base[load], load) for load in both)
+    claim = _judged(entry, [most])
+    yield replace(claim, what=f"{claim.what}, {load}")
 
 
 # Metric of a claim: what it is of the places that fit.
 _READ: dict[str, _Reader] = {
     "time_reduction": _reduction,
-    "lowest_bandwidth_ratio": _end(min),
-    "highest_bandwidth_ratio": _end(max),
+    "lowest_bandwidth_ratio": _over(lambda place: place.row.busbw_ratio[place.number], worst=True),
+    "highest_bandwidth_ratio": _over(lambda place: place.row.busbw_ratio[place.number], worst=False),
+    "highest_time_ratio": _over(lambda place: place.row.time_ratio[place.number], worst=True),
+    "highest_power_ratio": _power,
 }
 
 

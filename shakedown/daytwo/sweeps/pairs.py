@@ -86,6 +86,8 @@ class SweepSide:
     notes: tuple[str, ...] = ()  # of the reading: another attempt, a log that does not tell
     network: str = ""  # the TCP fabric that its sweeps went over; none: the RoCE fabric
     profile: str = ""  # of the run's plan
+    # Of all servers together, by operation and load; None: not asked for.
+    watts: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)

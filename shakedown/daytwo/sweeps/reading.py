@@ -12,7 +12,14 @@ from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.gpu.state import disturbed, parse_gpu_look
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.metrics import deciding, planned_rows, repeats, wrong_elements, wrong_somewhere
+from shakedown.benchmarks.nccl.metrics import (
+    deciding,
+    planned_rows,
+    repeats,
+    server_power,
+    wrong_elements,
+    wrong_somewhere,
+)
 from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow
 from shakedown.benchmarks.nccl.settings import NcclSettings
 from shakedown.benchmarks.registry import JOB_KINDS
@@ -21,9 +28,12 @@ from shakedown.collect.outputs import journal
 from shakedown.daytwo.sweeps.pairs import Combination, Draw, OperationSweep, Repeats, SweepSide, of_network
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
+from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan
 from shakedown.records.reading import read_evidence, read_record
 from shakedown.records.results import JobRecord, OutputRecord
+from shakedown.records.wording import number
 from shakedown.run.folder import INVENTORY, JOBS, RAW, Run
 from shakedown.run.nic_counters import JobFolder
 from shakedown.run.redact import redact
@@ -51,13 +61,18 @@ def read_side(name: str, folder: Path, network: str = "") -> SweepSide:
     jobs = read_record(folder / JOBS, Jobs)
     notes: list[str] = []
     sweeps: list[OperationSweep] = []
+    watts: dict[str, dict[str, float]] = {}
     for spec in jobs.jobs:
         read = _SWEEPS.get(spec.kind)
         if read is None:
             continue
         try:
             order = JOB_KINDS[spec.kind].order(spec.settings)
-            sweeps += read(spec, order, _Attempt(folder, run.plan.run, spec, notes))
+            if isinstance(order, NcclSettings) and order.server_power:
+                loads = _watts(order, _Attempt(folder, run.plan, spec, notes))
+                watts.setdefault(order.network, {}).update(loads)
+                continue
+            sweeps += read(spec, order, _Attempt(folder, run.plan, spec, notes))
         except ValueError:
             raise BadInput(
                 f"the settings of job {spec.name} are not those of {spec.kind}",
@@ -91,13 +106,15 @@ def read_side(name: str, folder: Path, network: str = "") -> SweepSide:
         tuple(notes),
         network,
         plan.profile or "",
+        watts.get(network),
     )
 
 
 class _Attempt:
     """The folder of a job's last attempt and what it holds; `problem` says why its numbers do not count."""
 
-    def __init__(self, folder: Path, run: str, spec: JobSpec, notes: list[str]) -> None:
+    def __init__(self, folder: Path, plan: Plan, spec: JobSpec, notes: list[str]) -> None:
+        self.plan, self.nodes, run = plan, spec.nodes, plan.run
         self.outputs: dict[tuple[str, str], OutputRecord] = {}
         self.notes = notes
         found = {
@@ -136,6 +153,17 @@ class _Attempt:
         folder = JobFolder(self.folder)
         return Output(folder.text(record.file), record, order, folder)
 
+    def ceiling(self, test: str, params: Params) -> float | None:
+        """Return the most busbw, in GB/s, that the run's plan calls possible at any size, or None."""
+        found = [
+            self.plan.references[item.reference].ceiling
+            for item in self.plan.items
+            if (item.test, item.metric) == (test, "busbw")
+            and self.nodes in item.nodes
+            and {k: v for k, v in item.params.items() if k != "size_bytes"} == params
+        ]
+        return max((limit for limit in found if limit is not None), default=None)
+
     def said(self, refused: BadInput) -> str:
         """Say what was refused without naming where the run lies."""
         return str(refused).replace(f"{self.folder}/", "")
@@ -157,8 +185,9 @@ def _nccl_sweeps(spec: JobSpec, order: NcclSettings, job: _Attempt) -> Iterator[
                 runs = repeats(output)
                 facts = _nccl_facts(runs[0])
                 draw = _draw(output) if order.power else None
+                most = job.ceiling(test, order.params)
                 for size, rows in planned_rows(runs, test, order):
-                    points[size] = _nccl_point(operation, runs[0].ranks, rows, wrong_somewhere(runs))
+                    points[size] = _nccl_point(operation, runs[0].ranks, rows, wrong_somewhere(runs), most)
             except BadInput as refused:
                 reason = job.said(refused)
         if reason:
@@ -177,7 +206,9 @@ def _nccl_sweeps(spec: JobSpec, order: NcclSettings, job: _Attempt) -> Iterator[
         )
 
 
-def _nccl_point(operation: str, ranks: int, rows: list[NcclRow], somewhere: int) -> Repeats | str:
+def _nccl_point(
+    operation: str, ranks: int, rows: list[NcclRow], somewhere: int, most: float | None
+) -> Repeats | str:
     if any(row.size_bytes == 0 for row in rows):
         return "rounded down to 0 bytes: no data moved"
     if wrong := wrong_elements(rows):
@@ -194,7 +225,21 @@ def _nccl_point(operation: str, ranks: int, rows: list[NcclRow], somewhere: int)
         for row, time in zip(rows, times, strict=True)
         if ranks > 1
     ]
+    if most is not None and max(rates, default=0.0) > most:
+        return f"{number(max(rates))} GB/s is above the ceiling {number(most)}: a measurement error"
     return Repeats(times, tuple(rates))
+
+
+def _watts(order: NcclSettings, job: _Attempt) -> dict[str, float]:
+    """Return the power of all servers together, in W, by operation and load, where it was read."""
+    found: dict[str, float] = {}
+    for operation in order.operations:
+        test = f"nccl_{operation}"
+        if not job.why_not(test):
+            read = server_power(job.output(job.outputs[test, ""], order))
+            if read.value is not None:
+                found[f"{operation} with {order.params.get('size_class', 'one')} messages"] = read.value
+    return found
 
 
 def _draw(output: Output[NcclSettings]) -> Draw | None:

@@ -339,7 +339,9 @@ def test_a_forged_reading_is_refused(line, tmp_path):
 
 
 def test_readings_become_a_measurement_of_the_load(tmp_path):
-    """Catches: power of another node or time, of one server where two ran, or none without a word."""
+    """Catches: power of another node or time, of one server where two ran, or none without a word.
+
+    The published watts are of the two servers together: 1,376 W of each passed all 18 figures."""
     sizes = {"all_reduce": {1 << 20: (100.0,)}}
     run = write_run(tmp_path / "run", sizes, nodes=("n1", "n2"), order={"server_power": True})
     (journal,) = (run / "raw").glob("*/outputs.jsonl")
@@ -354,5 +356,7 @@ def test_readings_become_a_measurement_of_the_load(tmp_path):
     missing = "n2's BMC was not read: start `shakedown power` before the run"
     assert measured() == (None, f"n1 1393.0 W of 34 readings; {missing}")
     first = run / "raw/server_power/n1.jsonl"
-    (run / "raw/server_power/n2.jsonl").write_text(first.read_text().replace("1393", "1401"))
-    assert measured() == (1401.0, "n1 1393.0 W of 34 readings; n2 1401.0 W of 34 readings")
+    for other, together in (("696.6", 1393.2), ("1376.0", 2072.6)):
+        first.write_text(first.read_text().replace("1393.0", "696.6"))
+        (run / "raw/server_power/n2.jsonl").write_text(first.read_text().replace("696.6", other))
+        assert measured() == (together, f"n1 696.6 W of 34 readings; n2 {other} W of 34 readings")

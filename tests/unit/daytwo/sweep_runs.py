@@ -77,6 +77,7 @@ def write_run(
     torch: Times | None = None,
     log: str = "",
     network: str = "",
+    label: str = "",
     profile: str | None = None,
     order: Mapping[str, Any] | None = None,
     **text: Any,
@@ -85,7 +86,7 @@ def write_run(
     folder.mkdir(parents=True, exist_ok=True)
     jobs = []
     for operation, times in operations.items():
-        name, test = f"collective.{operation}.{nodes[0]}{network}", f"nccl_{operation}"
+        name, test = f"collective.{operation}.{nodes[0]}{network}{label}", f"nccl_{operation}"
         repeats = len(next(iter(times.values())))
         settings = {"operations": [operation], "sizes": sorted(times), "repeats": repeats, "dtype": dtype}
         settings |= {"time_below_bytes": 1 << 20, "launcher": launcher, "split": "none", "network": network}
@@ -145,7 +146,7 @@ def _raw(folder: Path, name: str) -> Path:
 
 def _journal(raw: Path, nodes: Sequence[str], outputs: Sequence[dict[str, Any]]) -> None:
     write_outputs(
-        raw, ({**output(one["tool"], one["file"], *nodes, duration_s=60.0), **one} for one in outputs)
+        raw, ({**output(one["tool"], one["file"], *nodes, duration_s=300.0), **one} for one in outputs)
     )
 
 
