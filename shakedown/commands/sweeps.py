@@ -14,7 +14,7 @@ from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.wording import printable
 
 if TYPE_CHECKING:
-    from shakedown.daytwo.interconnect_table import TableRow
+    from shakedown.daytwo.interconnect_table import TableCell, TableRow
     from shakedown.daytwo.sweeps.claims import Claim
     from shakedown.daytwo.sweeps.pairs import SweepComparison, SweepSide
 
@@ -172,8 +172,9 @@ def interconnect(
 ) -> int:
     """Compare inference over several ways between CPU and GPU, as the PRIMERGY CDI paper does.
 
-    Cells marked * were extrapolated from the path's own rates, not measured. Hosts with links of another
-    PCIe generation are compared by themselves.
+    Cells marked * were extrapolated from the path's own rates, not measured; a path that is full has none.
+    A rate above the ceiling of its plan is refused. Hosts with links of another PCIe generation are compared
+    by themselves.
     """
     from shakedown.daytwo.interconnect_table import rates_by_path, rates_of, table
 
@@ -200,13 +201,21 @@ def interconnect(
 def lines(rows: tuple[TableRow, ...]) -> list[str]:
     """Return the table as text: GB/s, then the ratio and how it reads."""
     counts = sorted(rows[0].cells)
-    width = max(len(row.path) for row in rows)
-    shown = [" " * width + "".join(f"{f'{n} GPUs':>26}" for n in counts)]
+    shown = [["", *(f"{n} GPUs" for n in counts)]]
     for row in rows:
-        cells = [row.cells[n] for n in counts]
-        texts = [
-            f"{cell.gb_per_s:.2f}{'*' if cell.extrapolated else ''} GB/s {cell.ratio:.2f} {cell.reading}"
-            for cell in cells
-        ]
-        shown.append(f"{row.path:<{width}}" + "".join(f"{text:>26}" for text in texts))
-    return shown
+        cells = (row.cells[n] for n in counts)
+        shown.append([row.path, *map(_cell, cells)])
+    widths = [max(len(line[column]) for line in shown) for column in range(len(counts) + 1)]
+    return [
+        "  ".join(
+            [f"{line[0]:<{widths[0]}}", *(f"{t:>{w}}" for t, w in zip(line[1:], widths[1:], strict=True))]
+        )
+        for line in shown
+    ]
+
+
+def _cell(cell: TableCell) -> str:
+    if cell.gb_per_s is None:
+        return "–"
+    rate = f"{cell.gb_per_s:.2f}{'*' if cell.extrapolated else ''} GB/s"
+    return rate if cell.ratio is None else f"{rate} {cell.ratio:.2f} {cell.reading}"

@@ -9,7 +9,7 @@ from shakedown.benchmarks.inference.peak import NOISE_FLOOR, difference, extrapo
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_record
-from shakedown.records.wording import natural_key
+from shakedown.records.wording import natural_key, number
 from shakedown.run.folder import JOBS, Run
 
 # Kinds of jobs, by which a node's path and the generation of its links are known.
@@ -18,9 +18,9 @@ INFERENCE, PCIE_PATH = "inference", "pcie_path"
 
 @dataclass(frozen=True)
 class TableCell:
-    """One number of the table. Extrapolated ones were not measured."""
+    """One number of the table; extrapolated ones were not measured, and None has no line to it."""
 
-    gb_per_s: float
+    gb_per_s: float | None
     extrapolated: bool
     ratio: float | None  # to the baseline at as many GPUs
     reading: str  # "baseline", "no difference", "-17.0%"; empty without a baseline
@@ -42,7 +42,9 @@ def table(
     """Return a row for every path, the baseline first.
 
     A number of GPUs that one path has and another lacks is extrapolated for the other from its own rates, in
-    a straight line, and marked, and so is a ratio to an extrapolated number.
+    a straight line, and marked, and so is a ratio to an extrapolated number. A path that its GPUs fill (less
+    a GPU at the most than at the fewest) has no such line. Switches make nothing faster: a path that
+    reads faster by no more than the baseline's own rates a GPU differ is no different.
 
     Raises BadInput: the baseline was not measured.
     """
@@ -51,16 +53,24 @@ def table(
             f"no rates of the baseline {baseline!r}", fix=f"take one of {', '.join(sorted(rates))}"
         )
     counts = sorted({gpus for by_gpus in rates.values() for gpus in by_gpus})
-    filled = {path: {gpus: _rate(by_gpus, gpus) for gpus in counts} for path, by_gpus in rates.items()}
+    filled = {
+        path: {gpus: _rate(by_gpus, gpus, noise_floor) for gpus in counts} for path, by_gpus in rates.items()
+    }
     order = [baseline, *sorted(path for path in rates if path != baseline)]
     rows = []
+    each = [rate / gpus for gpus, rate in rates[baseline].items()]
+    faster = max(noise_floor, max(each) / min(each) - 1)
     for path in order:
         cells = {}
         for gpus in counts:
             value, guessed = filled[path][gpus]
             base, base_guessed = filled[baseline][gpus]
+            if value is None or base is None:
+                cells[gpus] = TableCell(value, guessed, None, "")
+                continue
             ratio = value / base
-            reading = "baseline" if path == baseline else difference(ratio, noise_floor)
+            floor = faster if ratio > 1 else noise_floor
+            reading = "baseline" if path == baseline else difference(ratio, floor)
             cells[gpus] = TableCell(
                 value, guessed, ratio, reading + (" (extrapolated)" if base_guessed else "")
             )
@@ -68,12 +78,13 @@ def table(
     return tuple(rows)
 
 
-def _rate(by_gpus: Mapping[int, float], gpus: int) -> tuple[float, bool]:
+def _rate(by_gpus: Mapping[int, float], gpus: int, noise_floor: float) -> tuple[float | None, bool]:
+    """Return a rate and whether it is extrapolated; none beyond the GPUs that fill their way."""
     if gpus in by_gpus:
         return by_gpus[gpus], False
-    guess = extrapolated(by_gpus, gpus)
-    assert guess is not None
-    return guess, True
+    few, many = min(by_gpus), max(by_gpus)
+    full = by_gpus[many] / many < (1 - noise_floor) * by_gpus[few] / few
+    return (None, False) if gpus > many and full else (extrapolated(by_gpus, gpus), True)
 
 
 def rates_of(folder: Path) -> dict[int, float]:
@@ -119,10 +130,23 @@ def rates_by_path(folder: Path) -> dict[str, dict[str, dict[int, float]]]:
 def _rates(folder: Path) -> dict[str, dict[int, float]]:
     """Return the data rate in GB/s by node and number of GPUs. Raises BadInput."""
     found: dict[str, dict[int, float]] = {}
-    for m in Run(folder).measurements():
-        good = m.problem is None and m.state == "COMPLETED" and m.value is not None and "gpus" in m.params
-        if good and m.test == INFERENCE_TEST and m.metric == "data_rate":
-            found.setdefault(m.nodes[0], {})[int(m.params["gpus"])] = float(m.value or 0)
+    run = Run(folder)
+    most = {
+        (nodes[0], item.params.get("gpus")): run.plan.references[item.reference].ceiling
+        for item in run.plan.items
+        if (item.test, item.metric) == (INFERENCE_TEST, "data_rate")
+        for nodes in item.nodes
+    }
+    for m in run.measurements():
+        good = m.problem is None and m.state == "COMPLETED" and "gpus" in m.params
+        if good and m.test == INFERENCE_TEST and m.metric == "data_rate" and m.value is not None:
+            limit = most.get((m.nodes[0], m.params["gpus"]))
+            if limit is not None and m.value > limit:
+                what = f"{m.nodes[0]}, {m.params['gpus']} GPUs: {number(m.value)} GB/s"
+                raise BadInput(
+                    f"{what} is above the ceiling {number(limit)}", fix="measure it again", file=folder
+                )
+            found.setdefault(m.nodes[0], {})[int(m.params["gpus"])] = m.value
     if not found:
         raise BadInput("no data rate of inference was measured", fix="see shakedown verdict", file=folder)
     return found

@@ -55,14 +55,13 @@ def _scope(section: Inference, gpus: int) -> dict[str, int | str]:
 
 
 def _accuracy_not_run(draft: PlanDraft, section: Inference, node: str, gpus: int) -> None:
-    """Say in the plan that a published accuracy is not measured; the rate is one all the same."""
+    """Say in the plan that a published accuracy is not measured: a rate of other answers is no such rate."""
     if entry := draft.reference_if_any(TEST, "accuracy", _scope(section, gpus), node):
         draft.add(
             entry,
             TEST,
             nodes=[node],
             params={"gpus": gpus},
-            required=False,
             not_run="the site gives no trained weights, images and labels (acceptance.inference)",
         )
 

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import hashlib
 import json
+import re
 import time
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from loadgen_harness.workers import checked, work
 from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.inference.metrics import Inference, _weights_as_planned, inference
 from shakedown.benchmarks.inference.peak import bottleneck, data_rate_gb_per_s, difference, extrapolated
+from shakedown.commands.sweeps import lines
 from shakedown.daytwo.interconnect_table import table
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
@@ -56,6 +58,26 @@ def test_differences_within_the_noise_are_none():
     rows = {row.path: row.cells for row in table(PAPER, "none")}
     assert rows["path3"][3].reading == rows["path4"][4].reading == "no difference"
     assert difference(0.969) == "-3.1%" and difference(1.029) == "no difference"
+
+
+def test_what_the_paper_calls_equal_is_equal_and_no_full_path_is_extrapolated():
+    """Catches: path 1 faster than no switch by the baseline's noise; 51.18 GB/s over one Gen4 x16, which
+    carries 30.3, as no difference; a table whose columns run into each other."""
+    printed = {
+        "none": {4: 25.67, 3: 18.95, 2: 13.21, 1: 6.60},
+        "path1": {4: 24.92, 3: 19.57, 2: 13.44, 1: 6.66},
+        "path3": {8: 24.77, 4: 23.80, 3: 19.46, 2: 13.42, 1: 6.62},
+        "path4": {4: 20.50, 3: 19.40, 2: 13.41, 1: 6.62},
+    }
+    found = table(printed, "none")
+    rows = {row.path: row.cells for row in found}
+    assert {rows[path][gpus].reading for path in rows for gpus in (1, 2, 3)} == {"baseline", "no difference"}
+    assert rows["path4"][4].reading == "-20.1%"
+    assert rows["path1"][8].gb_per_s is rows["path4"][8].gb_per_s is rows["path4"][8].ratio is None
+    assert rows["none"][8].extrapolated and rows["path3"][8].reading == "-51.8% (extrapolated)"
+    text = lines(found)
+    assert len({len(line) for line in text}) == 1
+    assert all(re.match(r"(none|path\d) +\d", line) for line in text[1:])
 
 
 def test_baseline_must_be_there():
