@@ -44,7 +44,7 @@ _METRICS = {
     "latency_p99": "latency (99th percentile)",
     "latency_typical": "latency",
     "mfu": "FLOPs utilisation",
-    "nonfinite_steps": "steps without a finite loss",
+    "nonfinite_steps": "steps without a finite or falling loss",
     "odd": "",
     "rank_skew": "slowest rank's lag",
     "samples_per_s": "samples per second",

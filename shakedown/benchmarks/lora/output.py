@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated, Literal
@@ -300,3 +301,30 @@ def without_comm(steps: Sequence[TrainerStep]) -> set[int]:
         if step.comm_s is not None:
             told.setdefault(step.step, set()).add(step.rank)
     return {step.rank for step in steps if step.rank not in told.get(step.step, {step.rank})}
+
+
+_NOISES = 5  # of a mean of FINAL_STEPS steps against another: none of a million by chance
+_LEAST_NOISE = 0.01  # of the loss, where steps scatter less
+
+
+def astray(steps: Sequence[TrainerStep], warmup_steps: int, *, falls: bool) -> list[str]:
+    """Return the steps at which the loss lies beyond where it was after the warm-up, and by how much.
+
+    Means of FINAL_STEPS steps are compared; their noise is that from step to step. `falls`: it must also end
+    below its start.
+    """
+    curve = [(step, loss) for step, loss in losses(steady(steps, warmup_steps)) if loss is not None]
+    if len(curve) < 2 * FINAL_STEPS:
+        return []
+    means = [
+        fmean(loss for _, loss in curve[at : at + FINAL_STEPS]) for at in range(len(curve) - FINAL_STEPS + 1)
+    ]
+    start, end = means[0], means[-1]
+    apart = median(abs(b - a) for (_, a), (_, b) in pairwise(curve)) / 0.954  # of normal ones: 0.954 sigma
+    noise = max(apart, _LEAST_NOISE * abs(start)) * math.sqrt(2 / FINAL_STEPS)
+    found = [
+        f"{mean:.3g} at step {step}, {start:.3g} at its start"
+        for (step, _), mean in zip(curve[FINAL_STEPS - 1 :], means, strict=True)
+        if mean > start + _NOISES * noise
+    ]
+    return found or ([f"from {start:.3g} to {end:.3g}: it does not fall"] if falls and end >= start else [])

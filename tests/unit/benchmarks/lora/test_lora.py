@@ -1,6 +1,8 @@
 """LoRA fine-tuning from plan to cells: what is planned, what a log must match, and who lags."""
 
 import json
+import math
+import random
 import sys
 import time
 from pathlib import Path
@@ -11,11 +13,12 @@ import pytest
 from shakedown.benchmarks.lora import output as training_run
 from shakedown.benchmarks.lora.benchmark import BENCHMARK
 from shakedown.benchmarks.lora.job import merge, reason, trainer_command
-from shakedown.benchmarks.lora.metrics import received_bytes
+from shakedown.benchmarks.lora.metrics import _rates, received_bytes
 from shakedown.benchmarks.lora.output import parse_trainer
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.records.errors import BadInput
 from shakedown.records.program import SOURCE
+from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.cases import cases
@@ -52,7 +55,12 @@ def log(
     spec = TrainingSpec.from_json(plan_of()[1].jobs[-1].settings)
     first = {"type": "header", "model": "tiny", "method": "lora", "precision": "fp32", "parallelism": "fsdp"}
     first |= {"world_size": ranks, "hosts": ["n1", "n1", "n2", "n2"][:ranks], "sequence_length": 64}
-    first |= {"global_batch_samples": 8, "micro_batch_samples": 1, "parameters": 869504, "steps": 8}
+    first |= {
+        "global_batch_samples": 8,
+        "micro_batch_samples": 1,
+        "parameters": 869504,
+        "steps": JOB["steps"],
+    }
     first |= {"trainable_parameters": 57344, "seed": spec.seed, "learning_rate": spec.learning_rate}
     lines: list[dict[str, Any]] = [first | {"lora_rank": 16} | header]
     for step in range(1, steps + 1):
@@ -101,6 +109,57 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
 def test_a_healthy_log_passes_everywhere(tmp_path):
     """Catches: a reader that gives no value for a planned metric."""
     assert {outcome for outcome, _ in judged(tmp_path, log()).values()} == {"PASS"}
+
+
+def course(*losses: float, warmup: int = 5, falls: bool = True) -> list[str]:
+    """What is astray in a training of one rank with these losses."""
+    about = {"rank": 0, "step_time_s": 0.4, "samples": 8, "tokens": 512}
+    steps = [training_run.TrainerStep(step=n, loss=loss, **about) for n, loss in enumerate(losses, 1)]
+    return training_run.astray(steps, warmup, falls=falls)
+
+
+# 1010 steps that fall from 1.5 to 0.9, each with noise of 0.08 as batches of 128 have.
+FALLING = [0.9 + 0.6 * math.exp(-n / 150) + random.Random(n).gauss(0, 0.08) for n in range(1010)]
+
+
+def test_a_loss_is_held_over_its_course():
+    """Catches: 0.50 rising to 0.99, or 30 for 579 steps, that ended at most at 1 and PASSed; noise blamed."""
+    assert not course(*FALLING) and not course(*FALLING, falls=False)
+    for seed in range(200):
+        noisy = random.Random(seed)
+        assert not course(*(0.9 + 0.6 * math.exp(-n / 150) + noisy.gauss(0, 0.2) for n in range(400)))
+    rising = [0.5 + 0.49 * n / 1009 for n in range(1010)]
+    assert "0.989 at step 1010, 0.503 at its start" in course(*rising)[-1]
+    burst = [30.0 if 200 <= n < 779 else loss for n, loss in enumerate(FALLING)]
+    assert len(course(*burst)) >= 579
+    assert course(*[0.9] * 100) == ["from 0.9 to 0.9: it does not fall"]
+    # Of random weights and made-up data nothing is published but that it trains.
+    assert not course(*[0.9] * 100, falls=False)
+    assert not course(*[9.0] * 5, *FALLING, warmup=5)
+
+
+def test_the_duration_is_that_of_the_whole_program():
+    """Catches: 2 h 06 min, which include loading, held against the trainer's clock alone: 4 h PASSed."""
+    spec = TrainingSpec.from_json(plan_of()[1].jobs[-1].settings)
+    record = OutputRecord.model_validate(output_of("trainer", "lora.jsonl", "n1", duration_s=14400.0))
+    (found,) = (one for one in _rates(parse_trainer(log()), spec, record) if one.metric == "duration")
+    assert found.value == 240 and "8 steps 0.05333 min, loading and the rest 239.9 min" in found.detail
+
+
+def test_a_rising_loss_fails_the_cell(tmp_path, monkeypatch):
+    """Catches: a course that is looked at and changes no verdict."""
+    monkeypatch.setitem(JOB, "steps", 30)
+    text = log(steps=30)
+    lines = [json.loads(line) for line in text.splitlines()]
+    for line in lines:
+        if line["type"] == "step":
+            line["loss"] = 0.5 + 0.01 * line["step"]
+        elif line["type"] == "summary":
+            line |= {"samples": 240, "tokens": 15360}
+    found = judged(tmp_path, "".join(json.dumps(line) + "\n" for line in lines))
+    assert found["final_loss"][0] == "PASS"
+    outcome, why = found["nonfinite_steps"]
+    assert outcome == "FAIL" and "at its start" in why
 
 
 def test_a_slow_rank_is_named_by_rank_and_node(tmp_path):
