@@ -16,6 +16,7 @@ from shakedown.statistics.robust import (
     SMALLEST_CLASS,
     CellTally,
     Samples,
+    holes,
     median,
     median_interval,
     most_by_chance,
@@ -246,9 +247,6 @@ def with_slow_class(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
     return cells
 
 
-# Of the recorded sweeps of healthy nodes, the deepest dip between two sizes left 0.55 (alltoall over TCP of
-# one host's namespaces), by NVLink and PCIe 0.96; of the published curve (A100 x 8) 0.97.
-_HOLE = 0.5
 _ON_CURVE = frozenset({Rule.WITHIN.value, Rule.REFERENCE.value, Rule.GATE.value, *AGAIN})
 _SHORTEST_CURVE = 3
 
@@ -275,16 +273,11 @@ def fail_holes(blocks: Iterable[tuple[Bound, list[CellVerdict]]]) -> None:
                     rate = size / value if item.unit == "us" else value
                     curves[nodes, rail, direction].append((size, rate, cells, i, item.required))
         for curve in curves.values():
-            _fail_holes(curve)
-
-
-def _fail_holes(curve: Sequence[tuple[int, float, list[CellVerdict], int, bool]]) -> None:
-    rates = [rate for _, rate, *_ in curve]
-    for at in range(1, len(curve) - 1):
-        size, rate, cells, i, required = curve[at]
-        of = rate / min(max(rates[:at]), max(rates[at + 1 :]))
-        if of < _HOLE and not (required and cells[i].outcome is Outcome.FAIL):
-            text = f"a hole: at {size} B {of:.0%} of what smaller and larger messages of the sweep reach"
-            rule = {"outcome": Outcome.FAIL, "rule": Rule.HOLE.value}
-            reason = f"{where(cells[i].cell)}: {text}"
-            cells[i] = cells[i].model_copy(update={**rule, "reason": reason})
+            for at, share in holes([rate for _, rate, *_ in curve]):
+                size, _, cells, i, required = curve[at]
+                if required and cells[i].outcome is Outcome.FAIL:
+                    continue
+                text = f"a hole: at {size} B {share:.0%} of what smaller and larger ones of the sweep reach"
+                rule = {"outcome": Outcome.FAIL, "rule": Rule.HOLE.value}
+                reason = f"{where(cells[i].cell)}: {text}"
+                cells[i] = cells[i].model_copy(update={**rule, "reason": reason})

@@ -10,7 +10,7 @@ from shakedown.daytwo.compare.run_folders import differences
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.wording import count
-from shakedown.statistics.robust import median
+from shakedown.statistics.robust import holes, median
 
 # A ratio is the work of everything that differs together: NCCL's variables, the way that the data went, GPUs,
 # versions, nodes, firmware. So all of it is named.
@@ -279,7 +279,7 @@ def compare_sweeps(
     for found in _partners(sides, missing):
         combination = found[0].combination
         where = _where(found)
-        missing += _missing(sides, found, where)
+        missing += [*_missing(sides, found, where), *_holes(sides, found, where)]
         rows = _rows(found, noise_floor)
         if not rows:
             continue
@@ -349,6 +349,17 @@ def _missing(sides: Sequence[SweepSide], found: Sequence[OperationSweep], where:
         if len(absent) > _MOST_LISTED:
             which = f"{len(absent)} sizes, {absent[0]} B to {absent[-1]} B"
         yield f"{where}: no number of {' and '.join(names)} at {which}: {reason}"
+
+
+def _holes(sides: Sequence[SweepSide], found: Sequence[OperationSweep], where: str) -> Iterator[str]:
+    """Say at which sizes a side's own curve has a hole: its number is no good one."""
+    for side, sweep in zip(sides, found, strict=True):
+        curve = [
+            (s, s / median(p.time_us)) for s, p in sorted(sweep.points.items()) if isinstance(p, Repeats)
+        ]
+        for at, share in holes([rate for _, rate in curve]):
+            text = f"a hole at {curve[at][0]} B, {share:.0%} of what smaller and larger messages reach"
+            yield f"{where}: {side.name} has {text}"
 
 
 def _rows(found: Sequence[OperationSweep], noise_floor: float) -> tuple[PairRow, ...]:

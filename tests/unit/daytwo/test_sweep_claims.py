@@ -143,6 +143,16 @@ def test_a_that_is_slower_between_the_printed_sizes_fails_by_the_worst_size(size
     assert low == ("FAIL" if max(sizes) >= 1 << 20 else "PASS")
 
 
+def test_a_hole_of_one_side_is_said_and_no_pass(judged):
+    """Catches: a size at which a fifth comes through, on the side that claims nothing of it."""
+    times = tables()
+    times["B"]["all_reduce"][1 << 16] = tuple(10 * x for x in times["B"]["all_reduce"][1 << 16])
+    status, _, found = judged(times)
+    assert status == 3
+    (line,) = found["missing"]
+    assert line.endswith("B has a hole at 65536 B, 20% of what smaller and larger messages reach")
+
+
 def test_more_than_the_link_carries_is_no_number(shakedown, tmp_path):
     """Catches: 400 GB/s over one 100GbE NIC as so much better than 10GbE."""
     times = tables()
