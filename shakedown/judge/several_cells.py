@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from shakedown.judge.cells import Bound, Rule
@@ -251,10 +251,11 @@ _ON_CURVE = frozenset({Rule.WITHIN.value, Rule.REFERENCE.value, Rule.GATE.value,
 _SHORTEST_CURVE = 3
 
 
-def fail_holes(blocks: Iterable[tuple[Bound, list[CellVerdict]]]) -> None:
+def fail_holes(blocks: Iterable[tuple[Bound, list[CellVerdict]]], doubtful: Container[str]) -> None:
     """Fail each size of a sweep at which less than half as much comes through as at a smaller and a larger.
 
-    Of times, what comes through is bytes over time. A size that failed by itself keeps its reason.
+    Of times, what comes through is bytes over time. A size that failed by itself keeps its reason, and the
+    cells in `doubtful` are on no curve.
     """
     sweeps: dict[object, list[tuple[int, PlanItem, list[CellVerdict]]]] = defaultdict(list)
     for bound, cells in blocks:
@@ -267,8 +268,8 @@ def fail_holes(blocks: Iterable[tuple[Bound, list[CellVerdict]]]) -> None:
             continue
         curves: dict[object, list[tuple[int, float, list[CellVerdict], int, bool]]] = defaultdict(list)
         for size, item, cells in sorted(sweep, key=lambda of: of[0]):
-            for i, (_, nodes, rail, direction) in enumerate(item.cells()):
-                value = cells[i].value
+            for i, (cell, nodes, rail, direction) in enumerate(item.cells()):
+                value = None if cell in doubtful else cells[i].value
                 if value and value > 0 and cells[i].rule in _ON_CURVE:
                     rate = size / value if item.unit == "us" else value
                     curves[nodes, rail, direction].append((size, rate, cells, i, item.required))

@@ -76,7 +76,7 @@ def judge(
     return summarise(plan, judge_cells(plan, measurements, counters), problems)
 
 
-def judge_cells(
+def judge_cells(  # noqa: PLR0912  (one branch for each thing that a line can be)
     plan: Plan, measurements: Iterable[Measurement], counters: Iterable[CounterReading] = ()
 ) -> Judged:
     """Judge every cell. Both iterables are read once and not kept."""
@@ -86,6 +86,7 @@ def judge_cells(
     found: dict[str, tuple[int, CellVerdict]] = {}
     again: dict[str, list[tuple[int, CellVerdict]]] = {}
     unplanned: set[str] = set()
+    doubtful: set[str] = set()  # measured beside something else, or in a job that did not end well
     # Of those that are measured with and not judged, there is more than the plan has.
     partners = set(plan.scope.partners) if plan.scope else set()
 
@@ -103,6 +104,8 @@ def judge_cells(
                 unplanned.add(cell)
         else:
             file(cell, m.attempt, judge_measurement(cell, m, bound))
+            if m.disturbed or m.problem or m.state != "COMPLETED":
+                doubtful.add(cell)
     losses = Losses()
     for reading in counters:
         if reading.run == plan.run:
@@ -125,7 +128,7 @@ def judge_cells(
             verdict = _of_samples(plan, bound, first, again.get(cell, []))
         cells[id(bound)].append(verdict)
     classed = [(b, _as_class(cells[id(b)], b, plan)) for b in bounds]
-    fail_holes(classed)
+    fail_holes(classed, doubtful)
     items = [
         JudgedItem(b.item, tuple(_optional(_waived(found, holding(plan, b.item)), b.item)))
         for b, found in classed

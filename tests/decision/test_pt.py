@@ -126,6 +126,19 @@ def test_sizes_that_are_only_shown_are_held_to_what_can_be(value, says, tmp_path
     assert says in verdict.reason
 
 
+def test_a_hole_beside_another_program_accuses_nothing(tmp_path, capsys, monkeypatch):
+    """Catches: good hardware blamed for a size that was measured while something else ran."""
+    plan = planned(PT)
+    results, counters = published(plan)
+    for line in results:
+        if line["metric"] == "busbw" and line["params"]["network"] == "roce":
+            low = line["params"]["size_bytes"] == 1 << 20
+            line.update({"disturbed": "another program was on GPU 0"} if low else {})
+            line["value"] = 2.0 if low else 10.0
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("PASS", 0)
+
+
 def test_a_time_of_nothing_is_no_result(tmp_path, capsys, monkeypatch):
     """Catches: 0 us for 4 B, which is better than any gate."""
     plan = planned(PT)
