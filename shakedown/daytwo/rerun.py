@@ -3,6 +3,7 @@
 from shakedown.discover.ask import Answers
 from shakedown.intent.site import Site
 from shakedown.judge.judged import JudgedRun
+from shakedown.judge.verdict import decides
 from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.errors import BadInput
@@ -13,7 +14,7 @@ PARTNERS = 2  # with two good partners a pair that is slow again shows which of 
 
 
 def failed_part(site: Site, judged: JudgedRun) -> WantedScope:
-    """Return the nodes, rails and stages of a run's required cells that did not pass.
+    """Return the nodes, rails and stages of a run's cells that decide and did not pass.
 
     Of a pair whose slow end was found, only that end is measured again; of another pair, both. A collective
     over many nodes names none: it is measured again over those that other cells name, or over all of its own.
@@ -29,10 +30,9 @@ def failed_part(site: Site, judged: JudgedRun) -> WantedScope:
     stages: set[Stage] = set()
     whole = False
     for block in judged.cells.items:
-        if not block.item.required:
-            continue
         for verdict, (_, names, rail, _) in zip(block.cells, block.item.cells(), strict=True):
-            if verdict.outcome in (Outcome.PASS, Outcome.WAIVED, Outcome.BASELINE):
+            good = verdict.outcome in (Outcome.PASS, Outcome.WAIVED, Outcome.BASELINE)
+            if good or not (block.item.required or decides(verdict, block.item)):
                 continue
             stages.add(block.item.stage)
             rails |= {rail} if rail else set()

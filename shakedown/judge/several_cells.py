@@ -275,10 +275,10 @@ def fail_holes(blocks: Iterable[tuple[Bound, list[CellVerdict]]], doubtful: Cont
                     curves[nodes, rail, direction].append((size, rate, cells, i, item.required))
         for curve in curves.values():
             for at, share in holes([rate for _, rate, *_ in curve]):
-                size, _, cells, i, required = curve[at]
+                _, _, cells, i, required = curve[at]
                 if required and cells[i].outcome is Outcome.FAIL:
                     continue
-                text = f"a hole: at {size} B {share:.0%} of what smaller and larger ones of the sweep reach"
+                text = f"{share:.0%} of what both smaller and larger messages of its sweep reach, a hole"
                 rule = {"outcome": Outcome.FAIL, "rule": Rule.HOLE.value}
                 reason = f"{where(cells[i].cell)}: {text}"
                 cells[i] = cells[i].model_copy(update={**rule, "reason": reason})

@@ -234,13 +234,13 @@ def _optional(cells: list[CellVerdict], item: PlanItem) -> list[CellVerdict]:
         return cells
     return [
         v
-        if v.outcome is Outcome.PASS or _missed(v, item)
+        if v.outcome is Outcome.PASS or decides(v, item)
         else v.model_copy(update={"reason": f"{v.reason}{NOT_REQUIRED}"})
         for v in cells
     ]
 
 
-def _missed(verdict: CellVerdict, item: PlanItem) -> bool:
+def decides(verdict: CellVerdict, item: PlanItem) -> bool:
     """Whether the run's outcome waits for a cell: it is required, and no counter that its device lacks.
 
     What cannot be, and a hole of a sweep, decide where a value is only shown too.
@@ -272,7 +272,7 @@ def summarise(
             outcomes.update(group.outcomes)
             outcomes[Outcome.NOT_RUN] -= lacking
         else:
-            outcomes.update(v.outcome for v in block.cells if _missed(v, item))
+            outcomes.update(v.outcome for v in block.cells if decides(v, item))
         listed.extend((_rank(v, item), v, item) for v in block.cells if v.outcome is not Outcome.PASS)
         transients.extend(v for v in block.cells if v.outcome is Outcome.PASS and v.rule in AGAIN)
 
@@ -284,7 +284,7 @@ def summarise(
         reason = _with_waivers(plan, listed, outcomes) + reason
         reason += told(transients) + _aside(groups, judged, outcomes)
     elif not reason:
-        bad = [(verdict, item) for _, verdict, item in listed if _missed(verdict, item)]
+        bad = [(verdict, item) for _, verdict, item in listed if decides(verdict, item)]
         reason = headline.sentence(
             plan,
             outcome,

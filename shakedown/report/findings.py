@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shakedown.judge.cells import Rule
+from shakedown.judge.verdict import decides
 from shakedown.records import wording
 from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import PlanItem, Reference
@@ -131,7 +131,7 @@ def find(source: ReportSource, most: int = MOST_FINDINGS) -> tuple[tuple[Stopped
                 item=item,
                 against=reference,
                 worst=worst,
-                required=item.required and cell.rule != Rule.NOT_REPORTED,
+                required=decides(worst, item),
                 where=where(source.places[worst.cell]),
                 reason=because(worst),
                 gauge=_gauge(worst, reference.value, item.better, item.unit),

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from shakedown.judge.cells import SEVERITY
+from shakedown.judge.verdict import decides
 from shakedown.records.base import Outcome, Stage, tally
 from shakedown.records.plan import Plan
 from shakedown.records.reading import open_plain
@@ -107,13 +108,17 @@ class ReportView:
 
 
 def _stages(source: ReportSource) -> tuple[StageRow, ...]:
-    """Required cells by stage, as the verdict counts them: an optional cell makes no stage fail."""
+    """Cells by stage, as the verdict counts them: those that are required, and what else decided."""
     counts: dict[Stage, dict[Outcome, int]] = {}
     for item, group in zip(source.plan.items, source.verdict.groups, strict=True):
         if item.required:
             total = counts.setdefault(group.stage, dict.fromkeys(Outcome, 0))
             for outcome, count in group.outcomes.items():
                 total[outcome] += count
+    for cell in source.verdict.cells:
+        item = source.places[cell.cell].item
+        if not item.required and decides(cell, item):
+            counts.setdefault(item.stage, dict.fromkeys(Outcome, 0))[cell.outcome] += 1
     rows = []
     for stage in Stage:
         outcomes = counts.get(stage, dict.fromkeys(Outcome, 0))

@@ -106,7 +106,7 @@ def test_a_cluster_at_7_8_gbps_fails(tmp_path, capsys, monkeypatch):
     [
         (400.0, "is impossible: 400.0 GB/s is above the ceiling"),
         (0.0, "is impossible: 0 GB/s where 1048576 bytes were moved"),
-        (2.0, "a hole: at 1048576 B 20% of what smaller and larger ones"),
+        (2.0, "20% of what both smaller and larger messages"),
     ],
 )
 def test_sizes_that_are_only_shown_are_held_to_what_can_be(value, says, tmp_path, capsys, monkeypatch):
