@@ -70,7 +70,7 @@ def test_accuracy_is_planned_with_weights_only():
     plan, _ = planned(inference=INFERENCE)
     unsaid = [item for item in plan.items if item.metric == "accuracy"]
     assert [item.params["gpus"] for item in unsaid] == [1, 2, 4]
-    assert all("no trained weights" in (item.not_run or "") and not item.required for item in unsaid)
+    assert all("no trained weights" in (item.not_run or "") and item.required for item in unsaid)
     files = {"weights": "/w.pt", "weights_sha256": "ab" * 32, "images": "/i.npy", "labels": "/l.npy"}
     plan, jobs = planned(inference={**INFERENCE, **files})
     assert jobs.jobs[0].settings["weights_sha256"] == "ab" * 32
