@@ -51,7 +51,8 @@ def plan_inference(draft: PlanDraft, asked: Mapping[str, Inference]) -> None:
 
 
 def _scope(section: Inference, gpus: int) -> dict[str, int | str]:
-    return {"path": section.path, "gpus": gpus, "model": section.model, "dtype": section.dtype}
+    data = "real" if section.labels else "generated"
+    return {"path": section.path, "gpus": gpus, "model": section.model, "dtype": section.dtype, "data": data}
 
 
 def _accuracy_not_run(draft: PlanDraft, section: Inference, node: str, gpus: int) -> None:
