@@ -18,7 +18,7 @@ from shakedown.judge.localise.doubts import (
     with_speeds,
     without_paths,
 )
-from shakedown.judge.localise.fit import FitSettings, fit, to_finding
+from shakedown.judge.localise.fit import DOUBTFUL, FitSettings, fit, to_finding
 from shakedown.judge.localise.groups import Groups
 from shakedown.judge.localise.levels import deviations
 from shakedown.judge.localise.model import Bools, Element, Explanation, Matrix, Route, on_hardware
@@ -35,6 +35,10 @@ from shakedown.records.results import CounterReading
 
 # A slow part this many standard errors below its like, or more, is far from what chance gives.
 _STRONG_Z = 8.0
+# What is slow by less than this, and not far beyond chance, may be good: of a thousand healthy NICs whose own
+# ceilings differ by 0.3 % (standard deviation), one is 1 % below the middle.
+NARROW = 0.0125
+_NARROWLY = "healthy parts may differ so much: measure it again"
 # What is bad now and then with so many partners is no passing moment.
 _STRONG_PARTNERS = 8
 # Of several that are blamed together, one that lost no more than this part of the worst may follow from it.
@@ -100,7 +104,9 @@ def calibrated(findings: Sequence[Explanation]) -> list[Explanation]:
     found: list[Explanation] = []
     for f in findings:
         evidence = evidence_of(f, worst) if f.blamed else None
-        if evidence is None:
+        if evidence is BlameEvidence.SLOW_NARROWLY and f.effect > -NARROW:
+            found.append(replace(f, blamed=False, confidence=min(f.confidence, DOUBTFUL), why=(_NARROWLY,)))
+        elif evidence is None:
             found.append(f)
         else:
             rate = COUNTED[evidence].rate

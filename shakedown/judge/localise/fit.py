@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from shakedown.judge.localise.groups import MEDIAN_SE, Candidates, Groups, Scores, robust_sigma, spread_of
+from shakedown.judge.localise.groups import MEDIAN_SE, Candidates, Groups, Scores, spread_of
 from shakedown.judge.localise.levels import Deviations, measured, take_out, values_of
 from shakedown.judge.localise.model import Bools, Explanation, Floats, Matrix
 from shakedown.judge.localise.picks import (
@@ -26,6 +26,7 @@ from shakedown.judge.localise.picks import (
     far_ends,
     noise_beyond,
     noise_of_rails,
+    of_slow_half,
     posterior,
     rivals_of,
     shared_by_cells,
@@ -256,7 +257,7 @@ def _healthy(effects: Floats) -> Bools:
     if not good.size:
         return np.zeros(len(effects), dtype=bool)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(effects - np.median(good)) <= HEALTHY_SIGMAS * robust_sigma(effects))
+        return np.asarray(np.abs(effects - np.median(good)) <= HEALTHY_SIGMAS * spread_of(effects))
 
 
 def _spread_of_others(scores: Scores) -> tuple[Floats, Floats]:
@@ -278,8 +279,9 @@ def _spread_of_others(scores: Scores) -> tuple[Floats, Floats]:
     total, squares = (float(x[kept].sum()) - np.where(kept, x, 0.0) for x in (away, away**2))
     many = count >= FEWEST_OF_A_KIND
     variance = (squares - total**2 / np.maximum(count, 1)) / np.maximum(count - 1, 1)
+    variance, count = of_slow_half(away, kept, variance, count)
     spread[many] = np.sqrt(np.maximum(variance, 0.0))[many]
-    freedom[many] = count[many] - 1.0
+    freedom[many] = np.maximum(count[many] - 1.0, 1.0)
     return spread, freedom
 
 

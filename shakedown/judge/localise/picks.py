@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import fdtri
 
 from shakedown.judge.localise.groups import MEDIAN_SE, Candidates, Groups, robust_sigma
 from shakedown.judge.localise.levels import Deviations, against_other_way, measured, values_of
@@ -201,6 +202,31 @@ _FEWEST = 5
 _MOST = 0.75
 
 
+# The slow half of healthy elements varies more than the fast half if chance makes it so less often than this.
+_LOPSIDED_BY_CHANCE = 0.05
+
+
+def of_slow_half(away: Floats, kept: Bools, variance: Floats, count: Floats) -> tuple[Floats, Floats]:
+    """Return the variance of healthy elements and of how many, each without the element that is asked about.
+
+    A flow is as fast as its slower end, so an end that is fast by nature looks like the middle: where the
+    fast half lies closer together, the slow half alone tells what healthy elements differ by.
+
+    Args:
+        away: from the middle.
+        kept: which are healthy.
+        variance, count: of all of them, each without the one asked about.
+    """
+    (below, slow), (above, fast) = (
+        (float((away[side] ** 2).sum()) - np.where(side, away**2, 0.0), side.sum() - side)
+        for side in (kept & (away < 0), kept & (away > 0))
+    )
+    own = below / np.maximum(slow, 1)
+    chance = fdtri(np.maximum(slow, 1), np.maximum(fast, 1), 1 - _LOPSIDED_BY_CHANCE)
+    lopsided = (own > variance) & (own > chance * above / np.maximum(fast, 1))
+    return np.where(lopsided, own, variance), np.where(lopsided, slow, count)
+
+
 @dataclass(frozen=True, eq=False)
 class Beyond:
     """What every NIC loses one way beyond what its other way tells.
@@ -242,6 +268,7 @@ def beyond_other_way(effect: Floats, other: Floats, healthy: Bools) -> Beyond:
         slope = xy / yy
         left = x - slope * y
         variance = np.maximum(xx - slope * xy, 0.0) / (many - 2)
+        variance, count = of_slow_half(np.where(kept, left, 0.0), kept, variance, many)
         error = np.sqrt(variance * (1 + 1 / many + y**2 / yy))
     enough = (many >= _FEWEST) & (many >= _MOST * (there.sum() - there.astype(float)))
     told = there & enough & np.isfinite(error) & (yy > many * MIN_SIGMA**2)
@@ -250,7 +277,7 @@ def beyond_other_way(effect: Floats, other: Floats, healthy: Bools) -> Beyond:
         effect=np.where(told, left, nan),
         error=np.where(told, error, nan),
         slope=np.where(told, slope, nan),
-        freedom=np.where(told, many - 2.0, 1.0),
+        freedom=np.where(told, np.maximum(count - 2.0, 1.0), 1.0),
     )
 
 
