@@ -204,6 +204,8 @@ MIN_BAD_SHARE = 0.05
 MIN_PARTNERS_BAD = 4
 MIN_PARTNERS_SHARE = 0.1
 _MOST_RIVALS = 8
+# So probable it must not be that chance alone puts so many bad results on any NIC.
+_BY_CHANCE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,6 +268,8 @@ def intermittent(
         mask = groups.cells(best.family, best.index)
         bad = mask & (indicator > 0)
         shared = shared_with(best, mask, bad, every, groups)
+        if not shared.why and _as_by_a_path(best, indicator, groups):
+            shared = Shared(("no path is known, and an uplink may be bad so often: look at its counters",))
         others = at_first if shared.why else picks
         rivals = _rivals(best, others, bad, groups, any_part=bool(shared.why))
         effect = float(np.expm1(np.median(residual[bad])))
@@ -276,6 +280,43 @@ def intermittent(
         )
         indicator[mask] = np.nan
     return findings
+
+
+def _as_by_a_path(best: Pick, indicator: Floats, groups: Groups) -> bool:
+    """Whether an uplink may be bad, and chance have put so many of its bad results on one NIC.
+
+    A bad uplink spoils the flows of a leaf that are hashed on it. It may be where the other NICs of the leaf
+    (or, where that is not known, of the rail) are bad more often than those of others, too. How often that
+    puts so many on one of them is the binomial tail with their rate.
+    """
+    fabric = groups.fabric
+    if best.family.kind != "nic" or fabric.spine is not None:
+        return False
+    rail, node = best.family.keys[best.index]
+    elsewhere = np.delete(indicator, rail, axis=0)
+    chance = 1.0
+    for way, lines, leaf, far in (
+        ("tx", indicator[rail], fabric.leaf[rail], fabric.sink_leaf[rail]),
+        ("rx", indicator[rail].T, fabric.sink_leaf[rail], fabric.leaf[rail]),
+    ):
+        if best.family.direction not in {way, "both"}:
+            continue
+        mates = leaf == leaf[node]
+        across = np.where((far == leaf[node]) & (leaf[node] >= 0), np.nan, lines)
+        beyond_it = np.concatenate([elsewhere.ravel(), lines[~mates].ravel()])
+        (bad, own), (theirs, others), (rest, many) = (
+            (float(np.nansum(part)), float(np.isfinite(part).sum()))
+            for part in (across[node], across[mates], beyond_it)
+        )
+        theirs, others = theirs - bad, max(1.0, others - own)
+        usual = (rest + 1) / (many + 2)
+        if not bad:
+            continue
+        if not theirs or betainc(theirs, max(1.0, others - theirs + 1), usual) > _UNUSUAL:
+            return False
+        rate = min(1.0, (theirs + 3 * math.sqrt(theirs)) / others)
+        chance *= float(betainc(bad, own - bad + 1, rate))
+    return chance * groups.rails * groups.nodes > _BY_CHANCE
 
 
 def _noise_of_ends(residual: Floats, sigma: float) -> Floats:
