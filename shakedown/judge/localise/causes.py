@@ -13,6 +13,7 @@ import numpy as np
 from shakedown.judge.localise.doubts import (
     collisions,
     missing_thoughts,
+    of_one_moment,
     second_thoughts,
     slow_rails,
     with_speeds,
@@ -288,6 +289,7 @@ def _examine(matrix: Matrix, route: Route, supported: Bools, settings: FitSettin
     found += intermittent(residual, sigma, groups, settings, matrix)
     found += slow_rails(matrix, seen.level)
     found = second_thoughts(found, matrix, fabric, links_shared=seen.clean < 1)
+    found = of_one_moment(found, matrix, before)
     found = calibrated(found)
     found += bad_pairs(residual, sigma, settings, matrix, found)
     blamed = {f.element for f in found if f.blamed}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import betainc
+from scipy.special import betainc, ndtr
 
 from shakedown.judge.localise.fit import DOUBTFUL
 from shakedown.judge.localise.groups import Groups, line_stats, robust_sigma
@@ -388,3 +388,53 @@ def _alike(one: Explanation, other: Explanation) -> bool:
     most = max(abs(one.effect), abs(other.effect))
     errors = _ALIKE_ERRORS * math.hypot(one.effect / one.z, other.effect / other.z)
     return abs(one.effect - other.effect) <= max(_ALIKE * most, _ALIKE_AT_LEAST, errors)
+
+
+# A part's results in the order of time change between bad and good so seldom by chance alone, not more often.
+_ONE_SPAN_BY_CHANCE = 0.01
+_FEWEST_OF_A_SPAN = 4
+_ONE_SPAN = "its bad results fall into one span of time, and it is well before or after: measure it again"
+
+
+def of_one_moment(found: Sequence[Explanation], matrix: Matrix, residual: Floats) -> list[Explanation]:
+    """Blame no part whose results are bad for a while only: a neighbour's job, or heat, looks like that.
+
+    By the runs test (Wald and Wolfowitz 1940): bad and good results of a faulty part come in any order.
+
+    Args:
+        found: what was found.
+        matrix: with the times of its results.
+        residual: of its results before any effect was taken out.
+    """
+    if matrix.when is None:
+        return list(found)
+    return [
+        _doubt(f, _ONE_SPAN) if f.blamed and _is_one_span(f, matrix, residual, matrix.when) else f
+        for f in found
+    ]
+
+
+def _is_one_span(finding: Explanation, matrix: Matrix, residual: Floats, when: Floats) -> bool:
+    e = finding.element
+    if e.kind not in {"nic", "node"} or finding.pattern == "failed":
+        return False
+    node = matrix.nodes.index(e.node)
+    mine = np.zeros(residual.shape, dtype=bool)
+    for rail in [matrix.rails.index(e.rail)] if e.rail else range(len(matrix.rails)):
+        mine[rail, node, :] = e.direction in {"tx", "both"}
+        mine[rail, :, node] |= e.direction in {"rx", "both"}
+    mine &= np.isfinite(residual) & np.isfinite(when)
+    # The effect of what is bad now and then is the median of its bad results alone.
+    part = 4 if finding.pattern == "intermittent" else 2
+    bad = residual[mine] <= math.log1p(max(finding.effect, -0.99)) / part
+    # All that was measured at one time counts once: rails at once, both ways at once.
+    times, place = np.unique(when[mine], return_inverse=True)
+    bad_then = np.bincount(place, bad) > np.bincount(place) / 2
+    one, other = int(bad_then.sum()), int((~bad_then).sum())
+    if min(one, other) < _FEWEST_OF_A_SPAN:
+        return False
+    runs = 1 + int((bad_then[1:] != bad_then[:-1]).sum())
+    # The number of runs by chance is about normal.
+    mean = 2 * one * other / len(times) + 1
+    deviation = math.sqrt((mean - 1) * (mean - 2) / (len(times) - 1))
+    return float(ndtr((runs + 0.5 - mean) / deviation)) < _ONE_SPAN_BY_CHANCE

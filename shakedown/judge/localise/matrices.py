@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from shakedown.benchmarks.perftest.mesh.spec import rail_ends
-from shakedown.judge.localise.model import Cabling, Ints, Matrix, Route
+from shakedown.judge.localise.model import Cabling, Floats, Ints, Matrix, Route
 from shakedown.judge.localise.pair_results import PairResults, Place, PlannedPairs
 from shakedown.plan.flow_paths import PATHS, only_spines, read_paths
 from shakedown.plan.jobs import Jobs
@@ -131,7 +132,8 @@ def _matrices(
         # Without any result there is nothing that the missing ones could be compared with.
         if any(map(math.isfinite, cells.values())):
             name = f"{label} across rails" if crossing else label
-            yield _matrix(name, pairs.higher[label], nodes, rails, cells, said)
+            matrix = _matrix(name, pairs.higher[label], nodes, rails, cells, said)
+            yield replace(matrix, when=_times(pairs.begun[label], matrix))
 
 
 def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Cabling:
@@ -211,3 +213,15 @@ def _matrix(
         place = (rail_index[rail], node_index[source], node_index[sink])
         values[place], tried[place] = value, True
     return Matrix(label, higher, nodes, rails, values, tried & ~np.isfinite(values), said)
+
+
+def _times(begun: Mapping[Place, float], matrix: Matrix) -> Floats | None:
+    """Return when each result was first measured, in seconds; None where no time is known."""
+    if not begun:
+        return None
+    node_index, rail_index = ({n: i for i, n in enumerate(names)} for names in (matrix.nodes, matrix.rails))
+    when = np.full(matrix.values.shape, np.nan)
+    for (rail, source, sink), time_s in begun.items():
+        if rail in rail_index:
+            when[rail_index[rail], node_index[source], node_index[sink]] = time_s
+    return when

@@ -25,6 +25,7 @@ class Matrix:
         values: the measured values in any unit; NaN where there is none. Shape (rails, nodes, nodes).
         failed: planned and tried, but without a value.
         said: (node, rail) -> what the node itself said was wrong with its rail.
+        when: time of each result in seconds; NaN where it is not known. None: no time is known.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Matrix:
     values: Floats
     failed: Bools
     said: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    when: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,8 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime
 
 from shakedown.benchmarks.perftest.mesh.perftest import CLOCK_UNKNOWN
 from shakedown.records.base import Better, Params, Stage
@@ -74,6 +76,7 @@ class PairResults:
     Attributes:
         values: by test and parameters: (attempt, value) of each place; NaN where there is none.
         higher: whether more is better.
+        begun: by test and parameters: when each place was first measured, in seconds since 1970.
         problems: what kept a place from having a value, in the attempt that counts, by test and parameters.
     """
 
@@ -81,6 +84,7 @@ class PairResults:
         self._planned = planned
         self.values: dict[str, dict[Place, tuple[int, float]]] = defaultdict(dict)
         self.higher: dict[str, bool] = {}
+        self.begun: dict[str, dict[Place, float]] = defaultdict(dict)
         self.problems: dict[tuple[str, Place], RunProblem] = {}
         self._attempts: dict[tuple[str, Place], dict[int, float]] = {}
 
@@ -107,6 +111,9 @@ class PairResults:
             # Kept only for the few that were measured more than once.
             kept = self._attempts.setdefault((label, place), dict([earlier]))
             kept[m.attempt] = value
+        if m.started and (earlier is None or m.attempt < earlier[0]):
+            with suppress(ValueError, OverflowError):
+                self.begun[label][place] = datetime.fromisoformat(m.started).timestamp()
         if earlier is None or m.attempt > earlier[0]:
             cells[place] = (m.attempt, value)
             self.problems.pop((label, place), None)
