@@ -165,6 +165,77 @@ def daemon(scene: Scene) -> None:
     scene.logs += np.log(0.9) * (sends | busy[:, i[None, :], when])
 
 
+def _slower_end(scene: Scene, sends: Floats, receives: Floats) -> None:
+    scene.factor[:] = np.minimum(scene.factor, np.minimum(sends[:, :, None], receives[:, None, :]))
+
+
+def _ceilings(scene: Scene) -> Floats:
+    return 1 + CV * np.asarray(scene.rng.standard_normal((scene.rails, scene.nodes)))
+
+
+def slower_end(scene: Scene) -> None:
+    """Each way of a NIC has a ceiling of its own, 0.3 % apart, and a flow is as fast as its slower end."""
+    _slower_end(scene, _ceilings(scene), _ceilings(scene))
+
+
+def slower_end_same(scene: Scene) -> None:
+    """The same, and a NIC's ceiling is that of both ways."""
+    own = _ceilings(scene)
+    _slower_end(scene, own, own)
+
+
+def slower_link(scene: Scene) -> None:
+    """The same as `slower-end`, and each uplink has a ceiling, too."""
+    slower_end(scene)
+    assert scene.fabric.spine is not None
+    leaf, spine = scene.fabric.leaf, scene.fabric.spine
+    up = 1 + CV * scene.rng.standard_normal((len(scene.fabric.leaves), len(scene.fabric.spines)))
+    ways = np.minimum(up[leaf[:, :, None], spine], up[leaf[:, None, :], spine])
+    scene.factor[:] = np.where(spine >= 0, np.minimum(scene.factor, ways), scene.factor)
+
+
+def untold_firmware(scene: Scene) -> None:
+    """On 25 to 31 % of the nodes another firmware is 0.8 to 1.5 % slower; no snapshot tells."""
+    slow = scene.rng.permutation(scene.nodes)[: round(scene.rng.uniform(0.25, 0.31) * scene.nodes)]
+    scene.able[slow] *= 1 - scene.rng.uniform(0.008, 0.015)
+
+
+def busy_receiver(scene: Scene) -> None:
+    """For a third of the rounds others send to one node: what it receives then is 10 to 40 % slower."""
+    when, turns = scene.rounds()
+    node, first = int(scene.rng.integers(scene.nodes)), scene.rng.uniform(0, 0.65) * turns
+    busy = (when[:, node] >= first) & (when[:, node] < first + 0.35 * turns)
+    lost = np.log(1 - scene.rng.uniform(0.1, 0.4, (scene.rails, scene.nodes)))
+    scene.logs[:, :, node] += np.where(busy, lost, 0)
+
+
+def others_job(scene: Scene) -> None:
+    """A job on a quarter of the nodes takes 3 to 10 % of what they send and receive, by the round."""
+    theirs = np.zeros(scene.nodes, dtype=bool)
+    theirs[scene.rng.permutation(scene.nodes)[: scene.nodes // 4]] = True
+    when, turns = scene.rounds()
+    on = (scene.rng.random(turns) < 0.6)[when] & (theirs[:, None] | theirs[None, :])
+    scene.logs += np.where(on, np.log(1 - scene.rng.uniform(0.03, 0.1, scene.logs.shape)), 0)
+
+
+def own_heat(scene: Scene) -> None:
+    """Each node gets slower in the course of the run, by up to 2 %, and each by its own."""
+    when, turns = scene.rounds()
+    own = -scene.rng.uniform(0, 0.02, scene.nodes)
+    scene.logs += np.minimum(own[:, None], own[None, :]) * (1 - np.exp(-3 * when / turns))
+
+
+def own_wander(scene: Scene) -> None:
+    """Each node's rate wanders from round to round (AR 0.97, 1 %)."""
+    when, turns = scene.rounds()
+    series = np.zeros((scene.nodes, turns))
+    for t in range(1, turns):
+        step = np.sqrt(1 - 0.97**2) * 0.01 * scene.rng.standard_normal(scene.nodes)
+        series[:, t] = 0.97 * series[:, t - 1] + step
+    i, j = _places(scene)
+    scene.logs += np.minimum(series[i, when], series[j, when])
+
+
 _PHASES: dict[Callable[[Scene], None], Phase] = {
     loud_rail: Phase.RATE,
     odd_even: Phase.PATH,
@@ -187,6 +258,14 @@ _PHASES: dict[Callable[[Scene], None], Phase] = {
     warm_up: Phase.RATE,
     slow_rail: Phase.RATE,
     daemon: Phase.RATE,
+    slower_end: Phase.PATH,
+    slower_end_same: Phase.PATH,
+    slower_link: Phase.PATH,
+    untold_firmware: Phase.NODE,
+    busy_receiver: Phase.RATE,
+    others_job: Phase.RATE,
+    own_heat: Phase.RATE,
+    own_wander: Phase.RATE,
 }
 
 

@@ -350,6 +350,8 @@ def measure(
         rails=shape.rail_names,
         values=values,
         failed=failed,
+        # The mesh measures round after round, all rails of a pair in one.
+        when=np.broadcast_to(scene.rounds()[0].astype(np.float64), values.shape),
     )
     return Simulated(shape, matrix, fabric, tuple(faults), tuple(lossy), tuple(flapped), tuple(later))
 

@@ -393,6 +393,8 @@ def _alike(one: Explanation, other: Explanation) -> bool:
 # A part's results in the order of time change between bad and good so seldom by chance alone, not more often.
 _ONE_SPAN_BY_CHANCE = 0.01
 _FEWEST_OF_A_SPAN = 4
+# Before, bad, and after.
+_MOST_RUNS = 3
 _ONE_SPAN = "its bad results fall into one span of time, and it is well before or after: measure it again"
 
 
@@ -437,4 +439,5 @@ def _is_one_span(finding: Explanation, matrix: Matrix, residual: Floats, when: F
     # The number of runs by chance is about normal.
     mean = 2 * one * other / len(times) + 1
     deviation = math.sqrt((mean - 1) * (mean - 2) / (len(times) - 1))
-    return float(ndtr((runs + 0.5 - mean) / deviation)) < _ONE_SPAN_BY_CHANCE
+    by_chance = float(ndtr((runs + 0.5 - mean) / deviation))
+    return runs <= _MOST_RUNS and by_chance < _ONE_SPAN_BY_CHANCE

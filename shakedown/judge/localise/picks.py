@@ -204,13 +204,16 @@ _MOST = 0.75
 
 # The slow half of healthy elements varies more than the fast half if chance makes it so less often than this.
 _LOPSIDED_BY_CHANCE = 0.05
+# The slowest of many healthy elements is never so many times as far from the middle as the next.
+_ALONE = 2.5
 
 
 def of_slow_half(away: Floats, kept: Bools, variance: Floats, count: Floats) -> tuple[Floats, Floats]:
     """Return the variance of healthy elements and of how many, each without the element that is asked about.
 
     A flow is as fast as its slower end, so an end that is fast by nature looks like the middle: where the
-    fast half lies closer together, the slow half alone tells what healthy elements differ by.
+    fast half lies closer together, the slow half alone tells what healthy elements differ by. Its tail is
+    no normal one, so that says nothing against an element which is alone, far below the slowest other.
 
     Args:
         away: from the middle.
@@ -221,9 +224,14 @@ def of_slow_half(away: Floats, kept: Bools, variance: Floats, count: Floats) -> 
         (float((away[side] ** 2).sum()) - np.where(side, away**2, 0.0), side.sum() - side)
         for side in (kept & (away < 0), kept & (away > 0))
     )
+    alone = np.zeros(len(away), dtype=bool)
+    slowest = np.sort(away[kept])[:2]
+    if len(slowest) > 1:
+        next_slowest = np.where(kept & (away <= slowest[0]), slowest[1], slowest[0])
+        alone = away < np.minimum(_ALONE * next_slowest, 0.0)
     own = below / np.maximum(slow, 1)
     chance = fdtri(np.maximum(slow, 1), np.maximum(fast, 1), 1 - _LOPSIDED_BY_CHANCE)
-    lopsided = (own > variance) & (own > chance * above / np.maximum(fast, 1))
+    lopsided = (own > variance) & (own > chance * above / np.maximum(fast, 1)) & ~alone
     return np.where(lopsided, own, variance), np.where(lopsided, slow, count)
 
 
@@ -268,8 +276,12 @@ def beyond_other_way(effect: Floats, other: Floats, healthy: Bools) -> Beyond:
         slope = xy / yy
         left = x - slope * y
         variance = np.maximum(xx - slope * xy, 0.0) / (many - 2)
-        variance, count = of_slow_half(np.where(kept, left, 0.0), kept, variance, many)
-        error = np.sqrt(variance * (1 + 1 / many + y**2 / yy))
+        # How much farther off a prediction is than a line: most where the other way is unlike all others.
+        farther = np.sqrt(1 + 1 / many + y**2 / yy)
+        away = left / farther
+        middle = np.median(away[kept]) if kept.any() else 0.0
+        variance, count = of_slow_half(away - middle, kept, variance, many)
+        error = np.sqrt(variance) * farther
     enough = (many >= _FEWEST) & (many >= _MOST * (there.sum() - there.astype(float)))
     told = there & enough & np.isfinite(error) & (yy > many * MIN_SIGMA**2)
     nan = np.full(len(effect), np.nan)

@@ -316,7 +316,7 @@ def _as_by_a_path(best: Pick, indicator: Floats, groups: Groups) -> bool:
             return False
         rate = min(1.0, (theirs + 3 * math.sqrt(theirs)) / others)
         chance *= float(betainc(bad, own - bad + 1, rate))
-    return chance * groups.rails * groups.nodes > _BY_CHANCE
+    return bool(chance * groups.rails * groups.nodes > _BY_CHANCE)
 
 
 def _noise_of_ends(residual: Floats, sigma: float) -> Floats:

@@ -25,3 +25,26 @@ def test_loud_parts_hide_no_fault(row):
         sim = case(row, "16x4", "5%", number)
         outcome = judge(planted(sim), ours(sim), ("", "", "", 0))
         assert outcome.first and not outcome.wrong, number
+
+
+@pytest.mark.parametrize(
+    ("row", "numbers"),
+    [
+        ("slower-end", [20, 27, 34, 38]),
+        ("slower-end-same", [9, 10, 20, 23]),
+        ("untold-firmware", [6, 9, 11, 13]),
+        ("busy-receiver", [0, 1, 2, 3]),
+    ],
+)
+def test_what_healthy_parts_do_by_physics_or_for_others_is_no_blame(row, numbers):
+    """Catches: a healthy end, another firmware or a neighbour's job named and drained."""
+    for number in numbers:
+        assert not any(c.blamed for c in ours(case(row, "16x4", "none", number, series=8))), number
+
+
+@pytest.mark.parametrize("row", ["slower-end", "untold-firmware", "busy-receiver"])
+def test_they_hide_no_fault(row):
+    """Catches: a NIC at -20 % excused by what healthy ends differ by."""
+    for number in range(8):
+        sim = case(row, "16x4", "20%", number)
+        assert judge(planted(sim), ours(sim), ("", "", "", 0)).named, number
