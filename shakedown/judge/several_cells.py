@@ -83,7 +83,8 @@ def settle(judged: Sequence[tuple[int, CellVerdict]], bound: Bound, rule: Remeas
 def within_share(cells: list[CellVerdict], item: PlanItem, rule: Remeasure) -> list[CellVerdict]:
     """Fail the cells that passed on being measured again where there are more than the plan's share.
 
-    Asked for the block as a whole, and for each NIC and node: what piles up on one is no accident.
+    Asked for the block as a whole, and for each NIC and node: what piles up on one is no accident. Where
+    tools ended without a value at first, nothing bad was measured: then they are undecided.
     """
     for kind, rate in ((Rule.TRANSIENT, rule.budget), (Rule.LATE, rule.late_budget)):
         mine = {i for i, v in enumerate(cells) if v.rule == kind}
@@ -99,23 +100,25 @@ def within_share(cells: list[CellVerdict], item: PlanItem, rule: Remeasure) -> l
         most = most_by_chance(len(cells), rate, rule.risk)
         if len(mine) > most:
             text = f"{len(mine)} of {count(len(cells), 'cell')} are so, the plan's share is {most}"
-            _fail(cells, mine, text)
+            _doubt(cells, mine, kind, text)
             continue
         shares = {n: most_by_chance(n, rate, rule.risk / len(total)) for n in set(total.values())}
         for element, found in sorted(hit.items()):
             share = shares[total[element]]
             if len(found) > share:
                 text = f"{len(found)} of the {total[element]} cells of {element} are so, its share is {share}"
-                _fail(cells, found, text)
+                _doubt(cells, found, kind, text)
     return cells
 
 
-def _fail(cells: list[CellVerdict], which: Sequence[int] | set[int], text: str) -> None:
+def _doubt(cells: list[CellVerdict], which: Sequence[int] | set[int], kind: Rule, text: str) -> None:
+    outcome = Outcome.FAIL if kind is Rule.TRANSIENT else Outcome.INCONCLUSIVE
+    text += "" if outcome is Outcome.FAIL else "; nothing bad was measured"
     for i in sorted(which):
         if cells[i].outcome is Outcome.PASS:
             cells[i] = cells[i].model_copy(
                 update={
-                    "outcome": Outcome.FAIL,
+                    "outcome": outcome,
                     "rule": Rule.PILED_UP.value,
                     "reason": f"{cells[i].reason}; {text}",
                 }

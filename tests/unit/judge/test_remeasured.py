@@ -116,6 +116,15 @@ def test_transients_that_pile_up_on_a_nic_fail():
     assert judge(plan(), samples(apart)).outcome is Outcome.PASS
 
 
+def test_tools_that_end_without_a_value_decide_nothing_where_they_pile_up():
+    """Catches: a node that crashed tools in a lost round, blamed for rates that were all well."""
+    late = {(p, "forward"): (None, 390.0, 390.0) for p in PAIRS if p[0] == "n05"}
+    verdict = judge(plan(), samples(late))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert {c.rule for c in verdict.cells} == {"piled-up"}
+    assert "nothing bad was measured" in verdict.cells[0].reason
+
+
 def test_more_transients_than_the_budget_fail():
     """Catches a fabric that is bad everywhere, a little: no NIC has more than its share."""
     spread = {(PAIRS[k], "forward"): (370.0, 390.0, 390.0) for k in range(0, len(PAIRS), 12)}
