@@ -33,8 +33,11 @@ _SMALLEST_MESH = 16
 _WITH_FASTEST = 0.9
 # What the fastest nodes do: the median of this part of them.
 _FASTEST_SHARE = 0.25
-_WHY = "{count} nodes reach {part} of the others' rate on all rails: compare the speed of their links"
-_WORDS = {0.5: "half", 0.25: "a quarter"}
+# Where a quarter of the nodes or more are slower, with so large a gap and no other half as large, they are of
+# another kind, whatever the rate; but for the nodes of one leaf, which may be at fault itself.
+_KIND_SHARE = 0.25
+_KIND_GAP = 0.02
+_WHY = "{count} nodes reach {part} of the others' rate on all rails: compare their links, firmware and model"
 
 
 def with_speeds(matrix: Matrix, fabric: Cabling) -> tuple[Cabling, list[Explanation]]:
@@ -45,19 +48,20 @@ def with_speeds(matrix: Matrix, fabric: Cabling) -> tuple[Cabling, list[Explanat
     if not matrix.higher or len(matrix.nodes) < _SMALLEST_MESH:
         return fabric, []
     reached = _reached(matrix)
-    speed = _speed_of_nodes(reached)
+    speed = _speed_of_nodes(reached, fabric)
     if not speed.any():
         return fabric, []
     told = fabric.classes
     if told is None:
         told = np.zeros((2, *matrix.values.shape[:2]), dtype=np.int64)
+    kinds = range(1, len(_SPEEDS) + 2)
     found = [
-        _finding(matrix, node, _SPEEDS[number - 1], part, many)
-        for number in range(1, len(_SPEEDS) + 1)
+        _finding(matrix, node, float(np.median(reached[speed == number])), part, many)
+        for number in kinds
         if (many := int((speed == number).sum()))
         for node, part in _untold(speed, number, told, reached)
     ]
-    return replace(fabric, classes=told * (len(_SPEEDS) + 1) + speed), found
+    return replace(fabric, classes=told * (len(kinds) + 1) + speed), found
 
 
 def _untold(speed: Ints, number: int, told: Ints, reached: Floats) -> list[tuple[int, float]]:
@@ -70,7 +74,7 @@ def _untold(speed: Ints, number: int, told: Ints, reached: Floats) -> list[tuple
     ]
 
 
-def _speed_of_nodes(reached: Floats) -> Ints:
+def _speed_of_nodes(reached: Floats, fabric: Cabling) -> Ints:
     """Return for every node 0, or 1 and so on for the speeds of slower links."""
     speed = np.zeros(len(reached), dtype=np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -79,6 +83,16 @@ def _speed_of_nodes(reached: Floats) -> Ints:
         away = np.abs(logs - np.log(part))
         if (away <= _APART).sum() >= _FEWEST:
             speed[away <= _NEAR] = number
+    if not speed.any():
+        order = np.argsort(logs)
+        gaps = np.sort(np.diff(logs[order]))[::-1]
+        many = 1 + int(np.argmax(np.diff(logs[order])))
+        least = _KIND_SHARE * len(logs)
+        leaves = fabric.leaf[:, order[:many]]
+        of_one_leaf = ((leaves == leaves[:, :1]) & (leaves >= 0)).all(axis=1).any()
+        alike = least <= many <= len(logs) - least and gaps[0] >= max(_KIND_GAP, 2 * gaps[1])
+        if alike and not of_one_leaf:
+            speed[order[:many]] = len(_SPEEDS) + 1
     return speed
 
 
@@ -108,7 +122,7 @@ def _finding(matrix: Matrix, node: int, part: float, reached: float, many: int) 
         share=1.0,
         confidence=DOUBTFUL,
         label=matrix.label,
-        why=(_WHY.format(count=many, part=_WORDS[part]),),
+        why=(_WHY.format(count=many, part=f"{part:.0%}"),),
     )
 
 

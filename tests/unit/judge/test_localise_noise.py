@@ -45,6 +45,21 @@ def test_nodes_of_a_kind_that_the_snapshot_does_not_tell_are_suspects():
     assert len(causes) == 6 and not any(c.blamed for c in causes)
 
 
+@pytest.mark.parametrize(("share", "lost"), [(0.25, 0.1), (0.5, 0.03), (0.5, 0.3), (0.75, 0.1)])
+def test_two_groups_of_nodes_are_told_apart(share, lost):
+    """Catches: half of the nodes at -30 %, of which nothing is said as no node is slower than the middle."""
+    rng = np.random.default_rng(7)
+    slow = np.zeros(16, dtype=bool)
+    slow[rng.permutation(16)[: int(16 * share)]] = True
+    values = np.exp(rng.normal(0, 0.003, (2, 16, 16))) * np.where(slow[:, None] | slow, 1 - lost, 1.0)
+    values[:, range(16), range(16)] = np.nan
+    nodes = tuple(f"n{i}" for i in range(16))
+    matrix = Matrix("bw", True, nodes, ("rail0", "rail1"), values, np.zeros(values.shape, dtype=bool))
+    causes = localise_one([matrix], Cabling.unknown(2, 16))
+    assert {c.element.node for c in causes} == {n for n, is_slow in zip(nodes, slow, strict=True) if is_slow}
+    assert not any(c.blamed for c in causes) and "compare their links" in causes[0].evidence[-1]
+
+
 @pytest.mark.parametrize("number", [34, 53, 209])
 def test_two_nodes_of_a_kind_measured_apart_by_noise_are_suspects(number):
     """Catches: one of two nodes with another firmware drained, or both, for being a little less alike."""
