@@ -253,6 +253,9 @@ def _bits(masks: Sequence[int]) -> list[int]:
     return [1 << n for n in range(16) if every & 1 << n]
 
 
+_BY_CLOCK = "at its power cap"
+
+
 def explain(  # noqa: PLR0911  (one return a reason)
     mine: Shown, others: Sequence[Shown], work: str, behind: float
 ) -> str:
@@ -283,11 +286,7 @@ def explain(  # noqa: PLR0911  (one return a reason)
     lower = 1 - mine.clock_mhz / usual
     # A product goes with the clock; copies hardly do.
     if work != "copy" and lower >= behind / 2:
-        why = (
-            "at its power cap"
-            if mine.reasons.get(_POWER_CAP, 0) >= _MOST
-            else "without a reason of the driver"
-        )
+        why = _BY_CLOCK if mine.reasons.get(_POWER_CAP, 0) >= _MOST else "without a reason of the driver"
         return f"clock: {lower:.1%} below the others' {usual:.0f} MHz, {why}; {mine.words()}"
     same = f"its clock is not lower than the others' {usual:.0f} MHz"
     if mine.others:
@@ -352,6 +351,9 @@ def lowest(values: Sequence[float]) -> float:
 _PER_CYCLE = (0.003, 13)
 # Floors below `behind`, for what hardly differs between healthy cards; copies: 0.01 % on one host.
 _FLOOR_PER_CYCLE, _FLOOR_COPY = 0.015, 0.005
+# A card no farther behind, that does as much in each cycle and is slower by its clock at its power cap alone,
+# is as its silicon is: three times what healthy cards differ by (0.93 %).
+_SILICON = 0.03
 
 
 def _stragglers(
@@ -378,6 +380,8 @@ def _stragglers(
             why = explain(seen[gpu], [seen[other] for other in order if other != gpu], work, behind)
             less = "" if is_idle is False else ", and it does less in each clock cycle than they"
             told = f"GPU {gpu} is {behind:.1%} behind: {told}{less}; {why}"
+            if odd is None and is_idle is False and all(cycles) and behind <= _SILICON and _BY_CLOCK in why:
+                odd, told = False, f"{told}; it does as much in each clock cycle as they"
         if odd is None:
             class_of = f"{cards} cards of its model differ by {spread:.2%}" if cards else "nothing published"
             told += f"; cards that are well may differ so much ({class_of}): hold it to its own history"

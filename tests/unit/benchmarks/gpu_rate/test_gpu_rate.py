@@ -298,9 +298,11 @@ def test_among_few_gpus_work_per_clock_cycle_tells(judged, recorded, others):
     assert cell.endswith(f"gpu={others}") and "less in each clock cycle" in why
 
 
-@pytest.mark.parametrize(("faster", "told"), [(1.0, None), (1.03, "hold it to its own history")])
+@pytest.mark.parametrize(
+    ("faster", "told"), [(1.0, None), (1.025, None), (1.034, "hold it to its own history")]
+)
 def test_a_card_that_may_be_well_is_neither_blamed_nor_passed(judged, recorded, faster, told):
-    """Catches: a card 3 % slower at its power cap that passes, or is blamed for what cards differ by."""
+    """Catches: a card 3.3 % slower at its power cap that passes, or silicon 2.5 % slower that is in doubt."""
 
     def lift(raw):  # all but GPU 2 reach a higher clock, and by as much a higher rate
         file = raw / "gpu_rate.n1.jsonl"
