@@ -282,6 +282,10 @@ def intermittent(
     return findings
 
 
+def _share(indicator: Floats) -> float:
+    return float(np.nansum(indicator)) / max(1, int(np.isfinite(indicator).sum()))
+
+
 def _as_by_a_path(best: Pick, indicator: Floats, groups: Groups) -> bool:
     """Whether an uplink may be bad, and chance have put so many of its bad results on one NIC.
 
@@ -302,7 +306,10 @@ def _as_by_a_path(best: Pick, indicator: Floats, groups: Groups) -> bool:
         if best.family.direction not in {way, "both"}:
             continue
         mates = leaf == leaf[node]
-        across = np.where((far == leaf[node]) & (leaf[node] >= 0), np.nan, lines)
+        within = (far == leaf[node]) & (leaf[node] >= 0)
+        across = np.where(within, np.nan, lines)
+        if _share(lines[node, within]) > _SAME_SHARE * _share(across[node]):
+            return False  # no uplink is between it and its neighbours
         beyond_it = np.concatenate([elsewhere.ravel(), lines[~mates].ravel()])
         (bad, own), (theirs, others), (rest, many) = (
             (float(np.nansum(part)), float(np.isfinite(part).sum()))
