@@ -11,6 +11,7 @@ from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter,
 from shakedown.judge.losses import Losses, drops
 from shakedown.judge.several_cells import (
     AGAIN,
+    FEWEST_OF_A_HOLE,
     covered,
     fail_holes,
     of_pairs,
@@ -87,6 +88,7 @@ def judge_cells(  # noqa: PLR0912  (one branch for each thing that a line can be
     again: dict[str, list[tuple[int, CellVerdict]]] = {}
     unplanned: set[str] = set()
     doubtful: set[str] = set()  # measured beside something else, or in a job that did not end well
+    seldom: set[str] = set()  # sizes of a sweep that were measured too seldom to tell a hole from a hiccup
     # Of those that are measured with and not judged, there is more than the plan has.
     partners = set(plan.scope.partners) if plan.scope else set()
 
@@ -106,6 +108,8 @@ def judge_cells(  # noqa: PLR0912  (one branch for each thing that a line can be
             file(cell, m.attempt, judge_measurement(cell, m, bound))
             if m.disturbed or m.problem or m.state != "COMPLETED":
                 doubtful.add(cell)
+            elif "size_bytes" in m.params and len(m.samples) < FEWEST_OF_A_HOLE:
+                seldom.add(cell)
     losses = Losses()
     for reading in counters:
         if reading.run == plan.run:
@@ -128,7 +132,7 @@ def judge_cells(  # noqa: PLR0912  (one branch for each thing that a line can be
             verdict = _of_samples(plan, bound, first, again.get(cell, []))
         cells[id(bound)].append(verdict)
     classed = [(b, _as_class(cells[id(b)], b, plan)) for b in bounds]
-    fail_holes(classed, doubtful)
+    fail_holes(classed, doubtful, seldom)
     items = [
         JudgedItem(b.item, tuple(_optional(_waived(found, holding(plan, b.item)), b.item)))
         for b, found in classed
