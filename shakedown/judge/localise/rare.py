@@ -282,8 +282,8 @@ def intermittent(
     return findings
 
 
-def _share(indicator: Floats) -> float:
-    return float(np.nansum(indicator)) / max(1, int(np.isfinite(indicator).sum()))
+def _bad_of(indicator: Floats) -> tuple[float, float]:
+    return float(np.nansum(indicator)), float(np.isfinite(indicator).sum())
 
 
 def _as_by_a_path(best: Pick, indicator: Floats, groups: Groups) -> bool:
@@ -297,7 +297,7 @@ def _as_by_a_path(best: Pick, indicator: Floats, groups: Groups) -> bool:
     if best.family.kind != "nic" or fabric.spine is not None:
         return False
     rail, node = best.family.keys[best.index]
-    elsewhere = np.delete(indicator, rail, axis=0)
+    everywhere = _bad_of(indicator)
     chance = 1.0
     for way, lines, leaf, far in (
         ("tx", indicator[rail], fabric.leaf[rail], fabric.sink_leaf[rail]),
@@ -308,13 +308,11 @@ def _as_by_a_path(best: Pick, indicator: Floats, groups: Groups) -> bool:
         mates = leaf == leaf[node]
         within = (far == leaf[node]) & (leaf[node] >= 0)
         across = np.where(within, np.nan, lines)
-        if _share(lines[node, within]) > _SAME_SHARE * _share(across[node]):
+        near, far_off = (bad / max(1.0, of) for bad, of in map(_bad_of, (lines[node, within], across[node])))
+        if near > _SAME_SHARE * far_off:
             return False  # no uplink is between it and its neighbours
-        beyond_it = np.concatenate([elsewhere.ravel(), lines[~mates].ravel()])
-        (bad, own), (theirs, others), (rest, many) = (
-            (float(np.nansum(part)), float(np.isfinite(part).sum()))
-            for part in (across[node], across[mates], beyond_it)
-        )
+        (bad, own), (theirs, others), of_leaf = map(_bad_of, (across[node], across[mates], lines[mates]))
+        rest, many = everywhere[0] - of_leaf[0], everywhere[1] - of_leaf[1]
         theirs, others = theirs - bad, max(1.0, others - own)
         usual = (rest + 1) / (many + 2)
         if not bad:
