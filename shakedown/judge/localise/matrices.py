@@ -133,7 +133,7 @@ def _matrices(
         if any(map(math.isfinite, cells.values())):
             name = f"{label} across rails" if crossing else label
             matrix = _matrix(name, pairs.higher[label], nodes, rails, cells, said)
-            yield replace(matrix, when=_times(pairs.begun[label], matrix))
+            yield replace(matrix, when=_times(pairs, label, matrix))
 
 
 def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Cabling:
@@ -215,13 +215,11 @@ def _matrix(
     return Matrix(label, higher, nodes, rails, values, tried & ~np.isfinite(values), said)
 
 
-def _times(begun: Mapping[Place, float], matrix: Matrix) -> Floats | None:
-    """Return when each result was first measured, in seconds; None where no time is known."""
-    if not begun:
-        return None
+def _times(pairs: PairResults, label: str, matrix: Matrix) -> Floats:
+    """Return when each result was first measured, in seconds."""
     node_index, rail_index = ({n: i for i, n in enumerate(names)} for names in (matrix.nodes, matrix.rails))
     when = np.full(matrix.values.shape, np.nan)
-    for (rail, source, sink), time_s in begun.items():
+    for (rail, source, sink), (_, _, begun) in pairs.values[label].items():
         if rail in rail_index:
-            when[rail_index[rail], node_index[source], node_index[sink]] = time_s
+            when[rail_index[rail], node_index[source], node_index[sink]] = begun
     return when

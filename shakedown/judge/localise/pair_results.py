@@ -74,17 +74,16 @@ class PairResults:
         planned: what is taken in; None: every pair.
 
     Attributes:
-        values: by test and parameters: (attempt, value) of each place; NaN where there is none.
+        values: by test and parameters: of each place the attempt, its value and when the first attempt began,
+            in seconds since 1970; NaN where there is none.
         higher: whether more is better.
-        begun: by test and parameters: when each place was first measured, in seconds since 1970.
         problems: what kept a place from having a value, in the attempt that counts, by test and parameters.
     """
 
     def __init__(self, planned: PlannedPairs | None = None) -> None:
         self._planned = planned
-        self.values: dict[str, dict[Place, tuple[int, float]]] = defaultdict(dict)
+        self.values: dict[str, dict[Place, tuple[int, float, float]]] = defaultdict(dict)
         self.higher: dict[str, bool] = {}
-        self.begun: dict[str, dict[Place, float]] = defaultdict(dict)
         self.problems: dict[tuple[str, Place], RunProblem] = {}
         self._attempts: dict[tuple[str, Place], dict[int, float]] = {}
 
@@ -106,20 +105,23 @@ class PairResults:
         good = m.value is not None and math.isfinite(m.value) and m.value > 0 and m.problem is None
         value = m.value if good and m.value else math.nan
         cells, place = self.values[label], (m.rail, source, sink)
-        earlier = cells.get(place)
-        if earlier is not None and m.attempt != earlier[0]:
-            # Kept only for the few that were measured more than once.
-            kept = self._attempts.setdefault((label, place), dict([earlier]))
-            kept[m.attempt] = value
-        if m.started and (earlier is None or m.attempt < earlier[0]):
+        earlier, begun = cells.get(place), math.nan
+        if m.started:
             with suppress(ValueError, OverflowError):
-                self.begun[label][place] = datetime.fromisoformat(m.started).timestamp()
+                begun = datetime.fromisoformat(m.started).timestamp()
+        if earlier is not None:
+            if m.attempt != earlier[0]:
+                # Kept only for the few that were measured more than once.
+                kept = self._attempts.setdefault((label, place), {earlier[0]: earlier[1]})
+                kept[m.attempt] = value
+            begun = earlier[2] if math.isnan(begun) else min(earlier[2], begun)
         if earlier is None or m.attempt > earlier[0]:
-            cells[place] = (m.attempt, value)
+            cells[place] = (m.attempt, value, begun)
             self.problems.pop((label, place), None)
         elif m.attempt == earlier[0]:
-            cells[place] = (m.attempt, _worse(earlier[1], value, higher))
+            cells[place] = (m.attempt, _worse(earlier[1], value, higher), begun)
         else:
+            cells[place] = (*earlier[:2], begun)
             return
         if m.problem is not None:
             # Of two of the same attempt always the same, in whatever order they come.
@@ -129,7 +131,7 @@ class PairResults:
     @property
     def measured(self) -> int:
         """How many places have a value."""
-        return sum(math.isfinite(v) for cells in self.values.values() for _, v in cells.values())
+        return sum(math.isfinite(v) for cells in self.values.values() for _, v, _ in cells.values())
 
     @property
     def missing(self) -> int:
@@ -153,7 +155,7 @@ class PairResults:
 
     def unspoilt(self, label: str) -> Iterator[tuple[Place, float]]:
         """Yield the places of a test with their values, without those that accuse no hardware."""
-        for place, (_, value) in self.values[label].items():
+        for place, (_, value, _) in self.values[label].items():
             if (label, place) not in self.problems or not self._is_spoilt(label, place):
                 yield place, value
 

@@ -220,3 +220,26 @@ def test_damaged_counters_are_no_health(shakedown, tmp_path):
     assert shakedown("localise", run)[0] == 0
     (run / "counters.jsonl").write_bytes(whole[:-40])
     assert shakedown("localise", run)[0] == 3
+
+
+@cases("told", True, False)
+def test_what_is_bad_for_one_span_of_time_is_blamed_only_where_no_time_is_told(told):
+    """Catches: a receiver drained for a neighbour's job; a second attempt's time taken for the first's."""
+    nodes = tuple(f"n{i:02}" for i in range(16))
+    rng = np.random.default_rng(2)
+    pairs = PairResults()
+    for rail in ("rail0", "rail1"):
+        for i, one in enumerate(nodes):
+            for j, other in enumerate(nodes[i + 1 :], i + 1):
+                minute = (i + j) % 15 if j < 15 else 2 * i % 15
+                for direction, sink in (("forward", j), ("reverse", i)):
+                    bad = sink == 3 and 4 <= minute < 9
+                    for attempt in (1, 2) if bad else (1,):
+                        value = float(390 * (0.8 if bad else 1) * (1 + 0.003 * rng.standard_normal()))
+                        m = measurement((one, other), rail, direction, value, attempt=attempt)
+                        at = f"2026-11-28T10:{59 if attempt == 2 else minute:02}:00Z" if told else "soon"
+                        pairs.add(m.model_copy(update={"started": at}))
+    causes, _ = causes_and_suspects(pairs, None, [])
+    assert {c.element.node for c in causes if c.blamed} == (set() if told else {"n03"})
+    assert causes[0].element.node == "n03"
+    assert any("one span of time" in line for line in causes[0].evidence) is told
