@@ -177,3 +177,18 @@ def test_two_cards_of_an_unknown_model_decide_nothing():
     """Catches: a card blamed for being 3 % slower than one other, where nothing tells how cards differ."""
     assert behind_fellows([640.0, 660.0], spread=0.0, cards=0, min_effect=0.02) == [None, False]
     assert behind_fellows([0.0, 0.0], spread=0.0, cards=0, min_effect=0.02) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("well", "busy", "by_rate"),
+    [((668.4, 1445.9), (652.3, 1491.3), None), ((664.2, 1451.6), (633.1, 1498.8), True)],
+)
+def test_a_real_card_with_another_process_does_less_in_each_cycle(well, busy, by_rate):
+    """Catches: a process that takes 3 (or 8) of every 100 ms hidden by what cards differ by.
+
+    Two H200 of one host, 28 November 2026, bf16: TFLOP/s and mean MHz; without it 668.5 and 670.4 TFLOP/s.
+    """
+    assert behind_fellows([668.5, 670.4], spread=0.0093, cards=8, min_effect=0.02) == [False, False]
+    assert behind_fellows([well[0], busy[0]], spread=0.0093, cards=8, min_effect=0.02) == [False, by_rate]
+    per_cycle = [rate / mhz for rate, mhz in (well, busy)]
+    assert behind_fellows(per_cycle, spread=0.003, cards=13, min_effect=0.015) == [False, True]
