@@ -166,6 +166,8 @@ class Rule(StrEnum):
 
 
 _TIMES = frozenset({"us", "ms", "s"})
+_NEVER_ZERO = frozenset({"W", "loss"})
+_NEVER_NEGATIVE = _NEVER_ZERO | _TIMES | {"min", "GB/s", "Gb/s", "TFLOP/s", "samples/s", "tokens/s"}
 _WITHIN = Rule.WITHIN.value  # looked up once, not for each cell that passes
 # What a rule that a cell has broken makes of it; every other leaves it undecided.
 _OUTCOMES = {
@@ -347,6 +349,8 @@ def _cannot_be(value: float | None, samples: Sequence[float], bound: Bound) -> s
     if bound.impossible(best):
         return _impossible(best, bound.reference)
     unit, size = bound.reference.unit, bound.item.params.get("size_bytes")
+    if (best < 0 and unit in _NEVER_NEGATIVE) or (best == 0 and unit in _NEVER_ZERO):
+        return f"{number(best)} {unit} cannot be: a measurement error"
     if best <= 0 and size and (unit in _TIMES or (unit == "GB/s" and not bound.item.required)):
         return f"{number(best)} {unit} where {size} bytes were moved: a measurement error"
     return ""

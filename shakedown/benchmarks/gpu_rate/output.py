@@ -370,16 +370,19 @@ def _stragglers(
         per_cycle = [rate / mhz for rate, mhz in zip(rates, cycles, strict=True)]
         least = min(limit, _FLOOR_PER_CYCLE)
         idle = behind_fellows(per_cycle, spread=_PER_CYCLE[0], cards=_PER_CYCLE[1], min_effect=least)
-    for gpu, is_slow, is_idle in zip(order, slow, idle, strict=True):
+    for gpu, is_slow, does_less in zip(order, slow, idle, strict=True):
         rest = [medians[other] for other in order if other != gpu]
         behind = 1 - medians[gpu] / median(rest)
+        # A card that is ahead, and does less in each cycle: fast by nature, or its clock was read too high.
+        is_idle = None if does_less and behind <= 0 else does_less
         told = f"{medians[gpu]:.4g} {unit}, the other {len(rest)} GPUs' median is {median(rest):.4g}"
         odd: bool | None = is_slow or is_idle or (None if None in (is_slow, is_idle) else False)
         problem = None
         if odd is not False:
             why = explain(seen[gpu], [seen[other] for other in order if other != gpu], work, behind)
             less = "" if is_idle is False else ", and it does less in each clock cycle than they"
-            told = f"GPU {gpu} is {behind:.1%} behind: {told}{less}; {why}"
+            lead = f"GPU {gpu} is {behind:.1%} behind" if behind > 0 else f"GPU {gpu}"
+            told = f"{lead}: {told}{less}; {why}"
             if odd is None and is_idle is False and all(cycles) and behind <= _SILICON and _BY_CLOCK in why:
                 odd, told = False, f"{told}; it does as much in each clock cycle as they"
         if odd is None:

@@ -19,7 +19,7 @@ from shakedown.judge.localise.doubts import (
     with_speeds,
     without_paths,
 )
-from shakedown.judge.localise.fit import DOUBTFUL, FitSettings, fit, to_finding
+from shakedown.judge.localise.fit import DOUBTFUL, WORTH_A_WORD, FitSettings, fit, to_finding
 from shakedown.judge.localise.groups import Groups
 from shakedown.judge.localise.levels import deviations
 from shakedown.judge.localise.model import Bools, Element, Explanation, Matrix, Route, on_hardware
@@ -101,13 +101,23 @@ def evidence_of(finding: Explanation, worst: float) -> BlameEvidence | None:
     return BlameEvidence.SLOW if finding.z >= _STRONG_Z else BlameEvidence.SLOW_NARROWLY
 
 
+def _is_little(finding: Explanation, evidence: BlameEvidence | None) -> bool:
+    """Whether heat, another's work or an unknown kind of nodes leaves as much on healthy parts."""
+    if finding.pattern == "intermittent":
+        # All NICs of a node are warm at once; one link that flaps loses more when it does.
+        return finding.effect > -(WORTH_A_WORD if finding.element.kind == "node" else NARROW)
+    if finding.element.kind in {"leaf", "spine", "uplink"}:
+        return finding.pattern == "slow" and finding.z < _STRONG_Z
+    return evidence is BlameEvidence.SLOW_NARROWLY and finding.effect > -NARROW
+
+
 def calibrated(findings: Sequence[Explanation]) -> list[Explanation]:
     """Return the findings of one matrix with the confidence that their evidence is worth."""
     worst = min((f.effect for f in findings if f.blamed), default=0.0)
     found: list[Explanation] = []
     for f in findings:
         evidence = evidence_of(f, worst) if f.blamed else None
-        if evidence is BlameEvidence.SLOW_NARROWLY and f.effect > -NARROW:
+        if f.blamed and _is_little(f, evidence):
             found.append(replace(f, blamed=False, confidence=min(f.confidence, DOUBTFUL), why=(_NARROWLY,)))
         elif evidence is None:
             found.append(f)

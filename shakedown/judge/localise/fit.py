@@ -9,12 +9,13 @@ scheme is orthogonal matching pursuit (Pati, Rezaiifar and Krishnaprasad 1993) w
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtrit
 
-from shakedown.judge.localise.groups import MEDIAN_SE, Candidates, Groups, Scores, spread_of
+from shakedown.judge.localise.groups import MEDIAN_SE, Candidates, Groups, Scores, robust_sigma, spread_of
 from shakedown.judge.localise.levels import Deviations, measured, take_out, values_of
 from shakedown.judge.localise.model import Bools, Explanation, Floats, Matrix
 from shakedown.judge.localise.picks import (
@@ -57,6 +58,8 @@ MIN_CONFIDENCE = 0.9
 # With a counter on the same element that stands out, less is needed of the matrix.
 SUPPORTED_Z = ROBUST_Z_CUTOFF
 DOUBTFUL_SHARE = 0.5
+# What is slower by this, and slower than chance allows in all but a lopsided class, is a suspect.
+WORTH_A_WORD = 0.02
 # Confidence in one of several that share their bad results.
 DOUBTFUL = 0.5
 
@@ -132,6 +135,9 @@ def fit(
         if best is None:
             break
         candidates.remove(best)
+        if any(c.pick.narrowly for c in choices):
+            # Without those that were taken the rest looks more alike than it is.
+            best = replace(best, narrowly=True)
         mask = groups.cells(best.family, best.index)
         low = mask & (residual <= best.effect / 2)
         before = residual.copy() if close_ones(best, candidates) else residual
@@ -196,7 +202,15 @@ def _candidates(
             z = told.effect / told.error
             large &= told.effect <= least
         wanted = np.where(_supported(family, supported), np.minimum(SUPPORTED_Z, told.needed), told.needed)
-        for i in np.flatnonzero(large & (-z >= wanted)):
+        sure = large & (-z >= wanted)
+        narrowly = np.zeros(len(sure), dtype=bool)
+        if family.kind in {"nic", "node"}:
+            spread, freedom = _spread_of_others(scores, lopsided=False)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                narrowly = -scores.effect >= _needed(freedom, settings, groups) * np.maximum(by_noise, spread)
+            narrowly &= ~sure & (scores.effect <= math.log1p(-WORTH_A_WORD)) & (scores.share >= MIN_SHARE)
+            told.effect[narrowly] = scores.effect[narrowly]
+        for i in np.flatnonzero(sure | narrowly):
             pick = Pick(
                 family,
                 int(i),
@@ -205,6 +219,7 @@ def _candidates(
                 float(scores.gain[i]) / floor**2,
                 float(scores.share[i]),
                 int(scores.cells[i]),
+                bool(narrowly[i]),
             )
             if stands_out(pick, seen, groups, float(told.slope[i]), float(wanted[i])):
                 found.append(pick)
@@ -251,22 +266,23 @@ def _needed(freedom: Floats, settings: FitSettings, groups: Groups) -> Floats:
     return -np.asarray(stdtrit(freedom, settings.alpha / groups.hypotheses))
 
 
-def _healthy(effects: Floats) -> Bools:
+def _healthy(effects: Floats, spread: Callable[[Floats], float] = spread_of) -> Bools:
     """Return which candidates of a family may be healthy."""
     good = effects[np.isfinite(effects)]
     if not good.size:
         return np.zeros(len(effects), dtype=bool)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(effects - np.median(good)) <= HEALTHY_SIGMAS * spread_of(effects))
+        return np.asarray(np.abs(effects - np.median(good)) <= HEALTHY_SIGMAS * spread(effects))
 
 
-def _spread_of_others(scores: Scores) -> tuple[Floats, Floats]:
+def _spread_of_others(scores: Scores, *, lopsided: bool = True) -> tuple[Floats, Floats]:
     """Return the standard deviation between the other healthy candidates of a family, and its freedom.
 
     That is what healthy elements of one kind differ by, whatever the reason: NICs, nodes or leaves that are
     not quite alike, results that are not independent. It is told from elements and not from results, so of
     few elements it is known badly, which Student's t takes into account. An element that is asked about has
     no part in it (the deleted residual of regression): a slow one would widen what it is held against.
+    `lopsided`: whether the slow half may differ more than the fast half.
     """
     effects = scores.effect
     finite = np.isfinite(effects)
@@ -274,12 +290,13 @@ def _spread_of_others(scores: Scores) -> tuple[Floats, Floats]:
     if finite.sum() < FEWEST_OF_A_KIND:
         return spread, freedom
     away = effects - np.median(effects[finite])
-    kept = _healthy(effects)
+    kept = _healthy(effects, spread_of if lopsided else robust_sigma)
     count = kept.sum() - kept
     total, squares = (float(x[kept].sum()) - np.where(kept, x, 0.0) for x in (away, away**2))
     many = count >= FEWEST_OF_A_KIND
     variance = (squares - total**2 / np.maximum(count, 1)) / np.maximum(count - 1, 1)
-    variance, count = of_slow_half(away, kept, variance, count)
+    if lopsided:
+        variance, count = of_slow_half(away, kept, variance, count)
     spread[many] = np.sqrt(np.maximum(variance, 0.0))[many]
     freedom[many] = np.maximum(count[many] - 1.0, 1.0)
     return spread, freedom
@@ -326,6 +343,9 @@ def to_finding(choice: Choice, groups: Groups, matrix: Matrix, beyond: tuple[str
         why.append(f"seen with {partners} partner only: measure it against another before blame")
     if choice.confidence < MIN_CONFIDENCE:
         why.append("other elements explain the same results as well")
+    if pick.narrowly:
+        confidence = min(confidence, DOUBTFUL)
+        why.append("many are slower than the rest, so it may be one of a kind: compare firmware and model")
     return Explanation(
         element=groups.element(pick.family, pick.index, *names),
         pattern="slow",

@@ -180,7 +180,7 @@ def _spines(
         except KeyError:
             continue  # a flow that was not measured
         spine[place] = names.setdefault(flow.spine, len(names))
-    return spine, tuple(names)
+    return (spine, tuple(names)) if names else (None, ())  # a file that tells of no flow
 
 
 def _spines_of_links(

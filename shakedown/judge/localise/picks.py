@@ -33,6 +33,8 @@ class Pick:
     gain: float
     share: float
     cells: int
+    # Significant only if the others' slow half is not what healthy parts differ by.
+    narrowly: bool = False
 
 
 def shared_by_cells(pick: Pick, residual: Floats, seen: Deviations, groups: Groups) -> bool:

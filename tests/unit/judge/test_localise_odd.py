@@ -1,9 +1,12 @@
 """Localisation in noise that it was not made for (research/odd_noise.py)."""
 
+import numpy as np
 import pytest
+from one_route import localise_one
 
 from bench_localise_odd import case
 from localiser_cases import judge, ours, planted
+from shakedown.judge.localise.model import Cabling, Matrix
 
 
 @pytest.mark.parametrize("number", [53, 66, 211, 427])
@@ -48,3 +51,20 @@ def test_they_hide_no_fault(row):
     for number in range(8):
         sim = case(row, "16x4", "20%", number)
         assert judge(planted(sim), ours(sim), ("", "", "", 0)).named, number
+
+
+@pytest.mark.parametrize("lost", [0.02, 0.03])
+def test_a_fault_beside_nodes_of_an_untold_kind_is_never_silent(lost):
+    """Catches: a node at -5 % hidden by three others at -2 %, with no suspect and exit status 0."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        able = np.ones(16)
+        able[[1, 6, 11]] = 1 - lost
+        able[9] = 0.95
+        values = np.minimum(able[:, None], able[None, :]) * (1 + 0.002 * rng.standard_normal((4, 16, 16)))
+        values[:, range(16), range(16)] = np.nan
+        nodes, rails = tuple(f"n{i}" for i in range(16)), tuple(f"rail{i}" for i in range(4))
+        matrix = Matrix("bw", True, nodes, rails, values, np.zeros(values.shape, dtype=bool))
+        causes = localise_one([matrix], Cabling.unknown(4, 16))
+        assert "n9" in {c.element.node for c in causes}, seed
+        assert not {c.element.node for c in causes if c.blamed} - {"n9"}, seed

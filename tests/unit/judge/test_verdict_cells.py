@@ -34,7 +34,7 @@ def verdict(value, reference=HIGHER, **fields):
     (HIGHER, 392.0, Rule.WITHIN),  # so does the ceiling
     (HIGHER, 392.001, Rule.IMPOSSIBLE),
     (HIGHER, 0.0, Rule.GATE),
-    (HIGHER, -1.0, Rule.GATE),
+    (HIGHER, -1.0, Rule.IMPOSSIBLE),
     (HIGHER, float("nan"), Rule.NOT_FINITE),
     (HIGHER, float("inf"), Rule.NOT_FINITE),
     (LOWER, 2.5, Rule.WITHIN),
