@@ -156,6 +156,9 @@ def _losses(result: TrainerResult, spec: TrainingSpec) -> Iterator[Read]:
     if not bad:
         falls = spec.real and result.header.resumed_from is None
         told = run.astray(result.steps, spec.warmup_steps, falls=falls)
+        norms = [s.grad_norm for s in result.steps if s.grad_norm is not None]
+        if norms and not any(norms):
+            told = ["every gradient is 0, so nothing was trained", *told]
     yield Read("nonfinite_steps", float(len(told)), "1", Better.LOWER, {}, "; ".join(told[:4]))
 
 

@@ -162,6 +162,17 @@ def test_a_rising_loss_fails_the_cell(tmp_path, monkeypatch):
     assert outcome == "FAIL" and "at its start" in why
 
 
+def test_gradients_that_never_flow_fail(tmp_path):
+    """Catches: a training that trains nothing, whose loss is good by chance."""
+    lines = [json.loads(line) for line in log().splitlines()]
+    for line in lines:
+        if line["type"] == "step":
+            line["grad_norm"] = 0.0
+    found = judged(tmp_path, "".join(json.dumps(line) + "\n" for line in lines))
+    assert found["nonfinite_steps"] == ("FAIL", found["nonfinite_steps"][1])
+    assert "every gradient is 0" in found["nonfinite_steps"][1]
+
+
 def test_a_slow_rank_is_named_by_rank_and_node(tmp_path):
     """Catches: lag read from step times, which are the same on all ranks."""
     outcome, why = judged(tmp_path, log(slow=2))["rank_skew"]
