@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from shakedown.benchmarks.perftest.mesh.spec import rail_ends
-from shakedown.judge.localise.model import Cabling, Floats, Ints, Matrix, Route
+from shakedown.judge.localise.model import Cabling, Ints, Matrix, Route
 from shakedown.judge.localise.pair_results import PairResults, Place, PlannedPairs
 from shakedown.plan.flow_paths import PATHS, only_spines, read_paths
 from shakedown.plan.jobs import Jobs
@@ -132,8 +131,7 @@ def _matrices(
         # Without any result there is nothing that the missing ones could be compared with.
         if any(map(math.isfinite, cells.values())):
             name = f"{label} across rails" if crossing else label
-            matrix = _matrix(name, pairs.higher[label], nodes, rails, cells, said)
-            yield replace(matrix, when=_times(pairs, label, matrix))
+            yield _matrix(name, pairs, label, nodes, rails, cells, said)
 
 
 def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Cabling:
@@ -199,27 +197,21 @@ def _spines_of_links(
 
 
 def _matrix(
+    name: str,
+    pairs: PairResults,
     label: str,
-    higher: bool,
     nodes: tuple[str, ...],
     rails: tuple[str, ...],
     cells: dict[Place, float],
     said: dict[tuple[str, str], str],
 ) -> Matrix:
     node_index, rail_index = {n: i for i, n in enumerate(nodes)}, {r: i for i, r in enumerate(rails)}
-    values = np.full((len(rails), len(nodes), len(nodes)), np.nan)
+    values, when = (np.full((len(rails), len(nodes), len(nodes)), np.nan) for _ in range(2))
     tried = np.zeros(values.shape, dtype=bool)
-    for (rail, source, sink), value in cells.items():
+    measured = pairs.values[label]
+    for where, value in cells.items():
+        rail, source, sink = where
         place = (rail_index[rail], node_index[source], node_index[sink])
-        values[place], tried[place] = value, True
-    return Matrix(label, higher, nodes, rails, values, tried & ~np.isfinite(values), said)
-
-
-def _times(pairs: PairResults, label: str, matrix: Matrix) -> Floats:
-    """Return when each result was first measured, in seconds."""
-    node_index, rail_index = ({n: i for i, n in enumerate(names)} for names in (matrix.nodes, matrix.rails))
-    when = np.full(matrix.values.shape, np.nan)
-    for (rail, source, sink), (_, _, begun) in pairs.values[label].items():
-        if rail in rail_index:
-            when[rail_index[rail], node_index[source], node_index[sink]] = begun
-    return when
+        values[place], tried[place], when[place] = value, True, measured[where][2]
+    failed = tried & ~np.isfinite(values)
+    return Matrix(name, pairs.higher[label], nodes, rails, values, failed, said, when)
