@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated, Literal
@@ -305,26 +304,67 @@ def without_comm(steps: Sequence[TrainerStep]) -> set[int]:
 
 _NOISES = 5  # of a mean of FINAL_STEPS steps against another: none of a million by chance
 _LEAST_NOISE = 0.01  # of the loss, where steps scatter less
+# How many noises a whole log's fall must be to be one, and how many more for each step: by chance 1 of 1,000
+# flat losses passes, and of 8 steps, whose noise is hardly known, 1 of 100.
+_FALL, _FALL_FEW = 3, 15
+_LEAST_STEPS = 6  # fewer tell nothing of a trend
+_TELLING_STEPS = 30  # of fewer, five more or less say nothing of all: `unlearnt` does
+
+
+def _scatter(losses: Sequence[float]) -> float:
+    """Return how far single steps lie from a straight line, as a standard deviation."""
+    bends = [abs(a - 2 * b + c) for a, b, c in zip(losses, losses[1:], losses[2:], strict=False)]
+    return median(bends) / 1.652  # of normal ones: 0.6745 x the root of 6
 
 
 def astray(steps: Sequence[TrainerStep], warmup_steps: int, *, falls: bool) -> list[str]:
     """Return the steps at which the loss lies beyond where it was after the warm-up, and by how much.
 
-    Means of FINAL_STEPS steps are compared; their noise is that from step to step. `falls`: it must also end
-    below its start.
+    Also that it ends above where it had come to. Means of FINAL_STEPS steps are compared; their noise is that
+    from step to step. `falls`: it must also end below its start.
     """
+    whole = [(step, loss) for step, loss in losses(steps) if loss is not None]
     curve = [(step, loss) for step, loss in losses(steady(steps, warmup_steps)) if loss is not None]
+    if len(curve) < 2 * FINAL_STEPS:
+        curve = whole
     if len(curve) < 2 * FINAL_STEPS:
         return []
     means = [
         fmean(loss for _, loss in curve[at : at + FINAL_STEPS]) for at in range(len(curve) - FINAL_STEPS + 1)
     ]
     start, end = means[0], means[-1]
-    apart = median(abs(b - a) for (_, a), (_, b) in pairwise(curve)) / 0.954  # of normal ones: 0.954 sigma
-    noise = max(apart, _LEAST_NOISE * abs(start)) * math.sqrt(2 / FINAL_STEPS)
+    noise = max(_scatter([loss for _, loss in curve]), _LEAST_NOISE * abs(start)) * math.sqrt(2 / FINAL_STEPS)
     found = [
         f"{mean:.3g} at step {step}, {start:.3g} at its start"
         for (step, _), mean in zip(curve[FINAL_STEPS - 1 :], means, strict=True)
         if mean > start + _NOISES * noise
     ]
-    return found or ([f"from {start:.3g} to {end:.3g}: it does not fall"] if falls and end >= start else [])
+    # One easy batch makes a mean of five low: a tenth of the log is held against its lowest, by medians.
+    tenth = max(FINAL_STEPS, len(curve) // 10)
+    centres = [median(loss for _, loss in curve[at : at + tenth]) for at in range(len(curve) - tenth + 1)]
+    lowest = min(centres)
+    if not found and centres[-1] > lowest + _NOISES * noise:
+        step = curve[centres.index(lowest) + tenth - 1][0]
+        found = [f"{lowest:.3g} until step {step}, and it ends at {centres[-1]:.3g}: it rises again"]
+    if not found and falls and end >= start and len(curve) >= _TELLING_STEPS:
+        found = [f"from {start:.3g} to {end:.3g}: it does not fall"]
+    return found
+
+
+def unlearnt(steps: Sequence[TrainerStep]) -> tuple[bool, str]:
+    """Return whether a log's loss surely does not fall, and why it is not known to fall; empty if it does.
+
+    The mean of its last third is held against that of its first.
+    """
+    curve = [loss for _, loss in losses(steps) if loss is not None]
+    if len(curve) < _LEAST_STEPS:
+        return False, f"{len(curve)} steps do not tell whether the loss falls"
+    third = len(curve) // 3
+    start, end = fmean(curve[:third]), fmean(curve[-third:])
+    noise = _scatter(curve) * math.sqrt(2 / third)
+    told = f"from {start:.3g} in the first third to {end:.3g} in the last"
+    if start - end <= 1e-9 * abs(start):
+        return True, f"{told}: the loss does not fall"
+    if start - end < (_FALL + _FALL_FEW / len(curve)) * noise:
+        return False, f"{told}, {(start - end) / noise:.1f} times its noise: not known to fall"
+    return False, ""

@@ -68,7 +68,7 @@ def log(
             own = 0.3 if rank == slow else 0.2
             record = {"type": "step", "step": step, "rank": rank, "step_time_s": 0.4, "samples": 8}
             record |= {"tokens": 512, "compute_s": own, "comm_s": 0.02}
-            record |= {"loss": loss if step == steps else 0.6}
+            record |= {"loss": loss if step == steps else 7.1 * 0.6 ** (step - 1)}
             lines.append({k: v for k, v in record.items() if v is not None})
     last = {"type": "summary", "steps": steps, "elapsed_s": 0.4 * steps, "samples": 64, "tokens": 4096}
     lines.append({**last, "samples_per_s": 20.0, "tokens_per_s": 1280.0})
@@ -133,9 +133,66 @@ def test_a_loss_is_held_over_its_course():
     burst = [30.0 if 200 <= n < 779 else loss for n, loss in enumerate(FALLING)]
     assert len(course(*burst)) >= 579
     assert course(*[0.9] * 100) == ["from 0.9 to 0.9: it does not fall"]
-    # Of random weights and made-up data nothing is published but that it trains.
-    assert not course(*[0.9] * 100, falls=False)
+    assert not course(*[0.9] * 100, falls=False)  # goes on from a checkpoint near its end
     assert not course(*[9.0] * 5, *FALLING, warmup=5)
+
+
+def test_a_loss_that_rises_again_is_told():
+    """Catches: 11.3 to 2.3 and back to 6.3, never beyond its start; one easy batch taken for a low."""
+    for steps in (30, 60, 1010):
+        half = steps // 2
+        down, up = [11.3 - 9 * n / half for n in range(half)], [2.3 + 4 * n / half for n in range(half)]
+        assert "rises again" in course(*down, *up, warmup=4)[0]
+    easy = [0.2 if 600 <= n < 604 else loss for n, loss in enumerate(FALLING)]
+    assert not course(*easy)
+
+
+def unlearnt(*losses: float) -> tuple[bool, str]:
+    """Whether a training of one rank with these losses learnt."""
+    about = {"rank": 0, "step_time_s": 0.4, "samples": 8, "tokens": 512}
+    return training_run.unlearnt(
+        [training_run.TrainerStep(step=n, loss=x, **about) for n, x in enumerate(losses, 1)]
+    )
+
+
+def test_a_fall_is_one_only_beyond_its_noise():
+    """Catches: a flat loss that ends lower by chance; one of few steps called a fall."""
+    assert unlearnt(*FALLING) == (False, "") and unlearnt(11.3, 10.8, 8.4, 6.1, 5.5, 4.6, 4.1, 3.9)[1] == ""
+    assert unlearnt(*[0.9] * 30)[0] and unlearnt(*[0.5 + 0.01 * n for n in range(8)])[0]
+    assert unlearnt(0.9, 0.8, 0.7, 0.6, 0.5) == (False, "5 steps do not tell whether the loss falls")
+    draw = random.Random(3)
+    flat = [unlearnt(*(0.9 + draw.gauss(0, 0.1) for _ in range(30))) for _ in range(200)]
+    assert sum(not why for _, why in flat) <= 2 and any(why and not surely for surely, why in flat)
+
+
+def with_losses(*losses: float) -> str:
+    """A log of eight steps with these losses."""
+    lines = [json.loads(line) for line in log().splitlines()]
+    lines = [{**x, "loss": losses[x["step"] - 1]} if x["type"] == "step" else x for x in lines]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@cases(
+    "losses, outcome, words",
+    ([0.9] * 8, "FAIL", "the loss does not fall"),
+    ([6.5, 1.0, 0.9, 0.8, 0.7, 0.8, 0.9, 6.6], "FAIL", "does not fall"),
+    ([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2], "FAIL", "0.9 at step 1, where random weights guess"),
+    ([7.1, 6.0, 7.0, 6.1, 6.9, 6.2, 6.8, 6.1], "INCONCLUSIVE", "not known to fall"),
+)
+def test_generated_data_must_be_learnt(tmp_path, losses, outcome, words):
+    """Catches: a loss on generated data that is flat, comes back, or is low before anything was trained."""
+    found = judged(tmp_path, with_losses(*losses))["nonfinite_steps"]
+    assert found[0] == outcome and words in found[1]
+
+
+def test_only_an_order_with_checkpoints_goes_on_from_one(tmp_path):
+    """Catches: a log that says it was resumed, whose loss then need not fall."""
+    lines = [json.loads(line) for line in with_losses(*[0.9] * 8).splitlines()]
+    lines[0]["resumed_from"] = 4
+    lines = [line for line in lines if line.get("step", 5) > 4]
+    found = judged(tmp_path, "".join(json.dumps(line) + "\n" for line in lines))
+    assert {outcome for outcome, _ in found.values()} == {"INCONCLUSIVE"}
+    assert "no checkpoints were ordered" in found["final_loss"][1]
 
 
 def test_the_duration_is_that_of_the_whole_program():
