@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import Field, model_validator
 
@@ -118,6 +118,10 @@ def throttled(text: str, *, gpus: int, file: str) -> str:
     return ""
 
 
+# The least cosine of an INT8 engine's scores with half precision's, at which the harness too starts; and what
+# rounding leaves of the largest that can be. Two recorded engines agreed to 0.9998.
+_LEAST_AGREEMENT, _COSINE = 0.99, 1.001
+_AGREEMENT = "agreement of its INT8 scores with half precision's"
 _SUMMARY = re.compile(r"loadgen\.g[0-9]{1,4}\.[0-9]{2,4}\.txt\Z")
 _LARGEST_WATCH = 64 << 20
 
@@ -153,12 +157,14 @@ def inference(output: Output[Inference]) -> Iterator[Value]:
             raise BadInput(
                 found, fix="mend the cooling or power, then repeat", file=output.folder.path / watch
             )
-    rates = tuple(result.completed_samples_per_s or 0.0 for result in mine)
+    workers = _workers(document, output, int(str(gpus)))
+    wrong = _wrong_answers(workers, order.engine, int(str(gpus)), file)
+    rates = tuple(0.0 if wrong else result.completed_samples_per_s or 0.0 for result in mine)
     gb_per_s = tuple(data_rate_gb_per_s(rate, order.model) for rate in rates)
     p50, p90, p99 = (max(r.percentile_ns(p) or 0 for r in mine) / 1e6 for p in (50.0, 90.0, 99.0))
     weights = "random weights: a rate, no accuracy" if not order.weights else "weights from file"
     engine = "TensorRT, INT8; " if order.engine == "tensorrt" else ""
-    told = (
+    told = wrong or (
         f"p50 {p50:.2f}, p90 {p90:.2f}, p99 {p99:.2f} ms, worst of {len(mine)} full runs; {engine}{weights}"
         f"{_own_pauses(document, order)}"
     )
@@ -166,19 +172,46 @@ def inference(output: Output[Inference]) -> Iterator[Value]:
     yield Read("data_rate", statistics.median(gb_per_s), "GB/s", Better.HIGHER, {}, told, gb_per_s)
     yield "latency_p99", p99, "ms", Better.LOWER, {}, told
     if order.labels:
-        _weights_as_planned(document, output)
-        accuracy, silent = _accuracy(document, int(str(gpus)))
+        _weights_as_planned(workers, output)
+        accuracy, silent = _accuracy(workers, int(str(gpus)))
         yield "accuracy", accuracy, "%", Better.HIGHER, {}, silent
 
 
-def _accuracy(document: dict[str, Any], gpus: int) -> tuple[float | None, str]:
+def _finite(found: object) -> TypeGuard[float]:
+    return isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
+
+
+def _wrong_answers(workers: list[dict[str, Any]], engine: str, gpus: int, file: Path) -> str:
+    """Say which worker's INT8 scores are not those of half precision: a rate of wrong answers is none.
+
+    Raises BadInput: a worker of another engine than planned, or one that tells no agreement.
+    """
+    told: list[tuple[float, str]] = []
+    for worker in workers:
+        said, who = worker.get("engine"), str(worker.get("worker"))[:8]
+        known: dict[str, Any] = said if isinstance(said, dict) else {}
+        if (name := known.get("name", "cudnn")) != engine:
+            raise BadInput(f"worker {who} ran engine {str(name)[:32]}, planned {engine}", file=file)
+        if engine == "tensorrt":
+            if not _finite(agreed := known.get("agreement")) or abs(agreed) > _COSINE:
+                raise BadInput(f"worker {who} tells no {_AGREEMENT}", file=file)
+            told.append((agreed, who))
+    silent = [str(n) for n in range(gpus) if str(n) not in [who for _, who in told]]
+    if engine == "tensorrt" and silent:
+        raise BadInput(f"worker {', '.join(silent[:8])} tells no {_AGREEMENT}", file=file)
+    least, worst = min(told, key=lambda one: one[0], default=(1.0, ""))
+    if least >= _LEAST_AGREEMENT:
+        return ""
+    return (
+        f"worker {worst}'s INT8 scores agree with half precision's to {least:.4g}, wanted "
+        f"{_LEAST_AGREEMENT}: its answers are wrong, and none counts"
+    )
+
+
+def _accuracy(workers: list[dict[str, Any]], gpus: int) -> tuple[float | None, str]:
     """Return the least accuracy of all workers, one a GPU; None if one told none, and which."""
     told = [
-        (worker.get("worker"), float(found))
-        for worker in _workers(document)
-        if isinstance(found := worker.get("accuracy"), int | float)
-        and not isinstance(found, bool)
-        and math.isfinite(found)
+        (worker.get("worker"), float(found)) for worker in workers if _finite(found := worker.get("accuracy"))
     ]
     silent = [str(n) for n in range(gpus) if n not in [worker for worker, _ in told]]
     if silent:
@@ -186,15 +219,26 @@ def _accuracy(document: dict[str, Any], gpus: int) -> tuple[float | None, str]:
     return min(accuracy for _, accuracy in told), ""
 
 
-def _workers(document: dict[str, Any]) -> list[dict[str, Any]]:
+def _workers(document: dict[str, Any], output: Output[Inference], gpus: int) -> list[dict[str, Any]]:
+    """Return what the workers said: in the search's document, and each in its own file, if it is there."""
     found = document.get("workers")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    said = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    for name in (f"worker.{n}.json" for n in range(gpus)):
+        if output.folder.holds(name):
+            try:
+                own = json.loads(output.folder.text(name))
+            except ValueError as error:
+                raise BadInput(f"no JSON: {error}", file=output.folder.path / name) from None
+            if not isinstance(own, dict):
+                raise BadInput("not what a worker found", file=output.folder.path / name)
+            said.append(own)
+    return said
 
 
-def _weights_as_planned(document: dict[str, Any], output: Output[Inference]) -> None:
+def _weights_as_planned(workers: list[dict[str, Any]], output: Output[Inference]) -> None:
     """Refuse an accuracy of other weights than planned, or of weights that a worker did not name."""
     wanted = output.order.weights_sha256
-    for worker in _workers(document):
+    for worker in workers:
         if (found := worker.get("weights_sha256")) != wanted:
             raise BadInput(
                 f"worker {worker.get('worker')} had weights of sha256 {str(found)[:64]}, planned {wanted}",

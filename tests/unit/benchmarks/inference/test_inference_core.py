@@ -129,9 +129,9 @@ def test_an_accuracy_of_other_weights_is_refused(workers, says):
     """Catches: 80.9 % of torchvision's second weights, which pass for the planned weights' 76.46 %."""
     order = Inference(gpus=(1,), weights="/w.pt", weights_sha256="ab" * 32, images="/i.npy", labels="/l.npy")
     output = SimpleNamespace(order=order, file="inference.json")
-    _weights_as_planned({"workers": [{"worker": 0, "weights_sha256": "ab" * 32}]}, output)
+    _weights_as_planned([{"worker": 0, "weights_sha256": "ab" * 32}], output)
     with pytest.raises(BadInput, match=says):
-        _weights_as_planned({"workers": workers}, output)
+        _weights_as_planned(workers, output)
 
 
 @cases(
@@ -153,6 +153,8 @@ def test_every_worker_tells_its_accuracy(workers, accuracy, silent, recorded_run
     jobs = json.loads((file.parents[2] / "jobs.json").read_text())["jobs"]
     settings = next(job["settings"] for job in jobs if job["kind"] == "inference")
     known = Inference.model_fields  # the run is of a release that gave the interpreter here
+    for n in range(2):
+        (file.parent / f"worker.{n}.json").unlink()
     document["workers"] = [
         {"worker": n, "weights_sha256": "ab" * 32} | ({} if found is None else {"accuracy": found})
         for n, found in workers
@@ -164,6 +166,42 @@ def test_every_worker_tells_its_accuracy(workers, accuracy, silent, recorded_run
     output = Output(json.dumps(document), record, order, JobFolder(file.parent))
     *_, last = inference(output)
     assert (last[0], last[1], last[5]) == ("accuracy", accuracy, silent)
+
+
+def engine_of(agreement, **more):
+    """What a worker says of its engine."""
+    return {"engine": {"name": "tensorrt", "agreement": agreement}, **more}
+
+
+@cases(
+    "name, changed, outcome, words",
+    (
+        "worker.0.json",
+        engine_of(0),
+        "FAIL",
+        "worker 0's INT8 scores agree with half precision's to 0, wanted",
+    ),
+    ("search.g1.json", engine_of(-0.7), "FAIL", "worker 0's INT8 scores agree with half precision's to -0.7"),
+    ("search.g1.json", engine_of(None), "INCONCLUSIVE", "worker 0 tells no agreement"),
+    ("worker.0.json", engine_of(None), "INCONCLUSIVE", "worker 0 tells no agreement"),
+    ("worker.0.json", engine_of(float("nan")), "INCONCLUSIVE", "worker 0 tells no agreement"),
+    ("worker.0.json", engine_of(99), "INCONCLUSIVE", "worker 0 tells no agreement"),
+    ("search.g1.json", engine_of(0.9998, worker=1), "PASS", ""),  # worker.0.json still tells it
+    ("worker.0.json", {"engine": {"name": "cudnn"}}, "INCONCLUSIVE", "ran engine cudnn, planned tensorrt"),
+    ("worker.0.json", {"engine": 7}, "INCONCLUSIVE", "ran engine cudnn, planned tensorrt"),
+)
+def test_a_rate_of_wrong_answers_is_none(name, changed, outcome, words, recorded_run, shakedown):
+    """Catches: an INT8 engine whose scores are noise, by its worker's own file, and whose rate PASSes."""
+    run = recorded_run("h200_int8")
+    file = run / "raw/application.inference.gpu1.a1" / name
+    document = json.loads(file.read_text())
+    (document["workers"][0] if "workers" in document else document).update(changed)
+    file.write_text(json.dumps(document))
+    shakedown("collect", run)
+    cells = {c["cell"]: c for c in json.loads(shakedown("verdict", run, "--json")[1])["cells"]}
+    rates = [cell for name, cell in cells.items() if name.startswith("application/resnet50_server/rate/")]
+    assert [cell["outcome"] for cell in rates] == ([] if outcome == "PASS" else [outcome])
+    assert all(words in cell["reason"] for cell in rates)
 
 
 def test_other_weights_than_planned_are_refused_before_the_search(tmp_path):
