@@ -9,6 +9,7 @@ settings, its nodes and what their NICs counted, and what else a folder held sta
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,12 +23,13 @@ from shakedown.evidence.job_record import failed_tasks
 from shakedown.intent.site import NicSpec
 from shakedown.nics.rates import bytes_moved, counts_rdma_bytes
 from shakedown.nos.system import LOST
-from shakedown.plan.jobs import JobSpec
+from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence, read_output
 from shakedown.records.results import CounterReading, JobRecord, Measurement, OutputRecord, RunProblem
-from shakedown.run.folder import RAW
+from shakedown.records.untrusted import loads
+from shakedown.run.folder import INVENTORY, RAW
 from shakedown.run.nic_counters import NodeCounters, counters_file
 from shakedown.run.ownership import writers
 
@@ -239,6 +241,83 @@ def set_back(
 
 def _end(line: CounterReading) -> StageEnd:
     return line.stage, (line.peer or "").partition("/")[0], line.rail
+
+
+# What a driver calls a GPU, and no other. All zeros are what takes its place where it is withheld.
+_GPU = re.compile(r"(?:GPU-)?(?!0{8}-0{4}-0{4}-0{4}-0{12})([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+# Files that name GPUs once each: a node's name may have dots. A worker's is of its job's node.
+_LOOK = re.compile(r"gpus\.(.+)\.(?:before|after)\.json")
+_RATE, _WORKER = re.compile(r"gpu_rate\.(.+)\.jsonl"), re.compile(r"worker\.[0-9]{1,4}\.json")
+
+
+def without_one_for_two(folder: Path, measurements: Iterable[Measurement], jobs: Jobs) -> list[Measurement]:
+    """Return measurements, with a doubt for those of nodes that show one GPU twice, or the same as another.
+
+    Two names of one machine measure it against itself. Nodes of which the inventory says that they share a
+    GPU may; what failed stays failed.
+    """
+    found = list(measurements)
+    shared = {str(node) for spec in jobs.jobs for node in _list(spec.settings.get("shared_gpus"))}
+    doubts: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    for node, file, uuids in _gpus_shown(folder, found):
+        if twice := next((uuid for uuid in uuids if uuids.count(uuid) > 1), None):
+            doubts.setdefault(node, f"{file} shows GPU-{twice} of {node} twice: no two GPUs have one UUID")
+        for uuid in uuids:
+            other = owner.setdefault(uuid, node)
+            if other != node and not {other, node} <= shared:
+                told = (
+                    f"{other} and {node} show the same GPU (GPU-{uuid}): two names of one machine, or a GPU "
+                    "that both have, which the inventory must say (shared: true)"
+                )
+                doubts |= {name: told for name in (other, node) if name not in doubts}
+    return [
+        m.model_copy(update={"disturbed": why[:500]})
+        if m.raw and (why := next((doubts[node] for node in m.nodes if node in doubts), ""))
+        else m
+        for m in found
+    ]
+
+
+def _gpus_shown(folder: Path, measurements: Iterable[Measurement]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield (node, file, GPUs' UUIDs) of what a run holds; what cannot be read its reader refuses."""
+    nodes = {m.raw.split("/")[1]: m.nodes[0] for m in measurements if m.raw and m.raw.count("/") == 2}
+    jobs = [path.parent for path in sorted((folder / RAW).glob("*/job.json"))]
+    places = [folder / INVENTORY, *(p for job in jobs if not job.is_symlink() for p in sorted(job.iterdir()))]
+    found: defaultdict[tuple[Path, str, str], list[str]] = defaultdict(list)
+    for path in places:
+        try:
+            for node, file, uuids in _shown_in(path, nodes.get(path.parent.name, "")):
+                found[path.parent, file, node] += uuids
+        except (BadInput, OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue
+    yield from ((node, file, uuids) for (_, file, node), uuids in found.items())
+
+
+def _shown_in(path: Path, node: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield what one file shows, if it is of a kind that names GPUs; `node`: the first of its job."""
+    look, rate, worker = (kind.fullmatch(path.name) for kind in (_LOOK, _RATE, _WORKER))
+    if not (look or rate or worker or path.name == INVENTORY):
+        return
+    text = read_output(path).decode("utf-8", "replace")
+    if look:
+        yield look[1], path.name, _GPU.findall(loads(text)["commands"]["gpus"]["out"])
+    elif rate:
+        headers = [loads(line)["uuid"] for line in text.splitlines() if '"header"' in line]
+        yield rate[1], path.name, _GPU.findall(" ".join(map(str, headers)))
+    elif worker and node:
+        # The workers of a search are of one node, each with a GPU of its own.
+        yield node, "worker.N.json", _GPU.findall(str(loads(text).get("uuid")))
+    elif not worker:
+        hosts: defaultdict[str, list[str]] = defaultdict(list)
+        for part in loads(text)["components"]:
+            if part["kind"] == "gpu":
+                hosts[part["host"]] += _GPU.findall(part["attributes"].get("uuid", ""))
+        yield from ((host, path.name, uuids) for host, uuids in hosts.items())
+
+
+def _list(found: object) -> list[object] | tuple[object, ...]:
+    return found if isinstance(found, list | tuple) else []
 
 
 @dataclass(frozen=True)

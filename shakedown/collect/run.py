@@ -15,7 +15,15 @@ from shakedown.collect.counters import (
     uncounted,
     without_the_idle,
 )
-from shakedown.collect.discounted import Lost, confirmed, implied, lost_files, set_back, without_copies
+from shakedown.collect.discounted import (
+    Lost,
+    confirmed,
+    implied,
+    lost_files,
+    set_back,
+    without_copies,
+    without_one_for_two,
+)
 from shakedown.collect.outputs import Told, journal, most_records, told_by, without_place
 from shakedown.evidence.job_record import as_kept, shared_jobs, told_by_tasks
 from shakedown.evidence.window import clocks_ahead, stage_windows
@@ -222,6 +230,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     measurements.extend(spoiled)
     measurements.extend(m for one in BENCHMARKS if one.gather is not None for m in one.gather(plan, folder))
     measurements = without_copies(folder, measurements, most)
+    measurements = without_one_for_two(folder, measurements, jobs)
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     return measurements, counters
 

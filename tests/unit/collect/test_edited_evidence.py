@@ -1,9 +1,12 @@
 """A good job's files, each with one edit that makes no sense: its cells get no value, and the true reason."""
 
+import json
 import re
 
 import pytest
 
+from shakedown.collect.run import collect, gather
+from shakedown.judge.judged import judge_folder
 from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import write_job
@@ -177,3 +180,50 @@ def test_the_clock_that_never_steps_tells_the_order_within_one_boot(job):
     reading(lambda document: document.update(boot_id="one"), "before")(job)
     reading(lambda document: document.update(boot_id="another"))(job)
     assert not any(told in cell.reason for cell in judged(job)[1].values())
+
+
+ONE, OTHER = ("GPU-00000000-0000-0000-0000-00000000000" + n for n in "12")
+
+
+@cases(
+    "pattern, old, new, shared, told",
+    ("raw/*/gpus.n2.after.json", OTHER, ONE, (), f"n1 and n2 show the same GPU ({ONE})"),
+    ("inventory.json", OTHER, ONE, (), f"n1 and n2 show the same GPU ({ONE})"),
+    (
+        "raw/*/gpu_rate.n2.jsonl",
+        "49cff9fc-1f25-cbbc-6735-e09f8a312599",
+        ONE,
+        (),
+        "n1 and n2 show the same GPU",
+    ),
+    ("raw/*/gpus.n2.after.json", OTHER, ONE, ("n1", "n2"), ""),
+    ("raw/*/gpus.n2.after.json", OTHER, f"{OTHER} {OTHER}", (), f"shows {OTHER} of n2 twice"),
+    ("raw/*/gpus.n2.after.json", "0000-000000000002", "0000-000000000000", (), ""),  # withheld
+)
+def test_nodes_that_show_one_gpu_are_one_machine(pattern, old, new, shared, told, recorded_run):
+    """Catches: one GPU under two names or twice in one node, which was measured against itself and PASSed."""
+    run = recorded_run("h100x2_healthy")
+    changed = [path for path in run.glob(pattern) if old in path.read_text()]
+    for path in changed:
+        path.write_text(path.read_text().replace(old, new))
+    jobs = json.loads((run / "jobs.json").read_text())
+    for job in jobs["jobs"]:
+        if "shared_gpus" in job["settings"]:
+            job["settings"]["shared_gpus"] = shared
+    (run / "jobs.json").write_text(json.dumps(jobs))
+    doubted = {m.disturbed for m in gather(run)[0] if m.disturbed}
+    assert changed and all(told in why for why in doubted) and bool(doubted) is bool(told)
+    if told:
+        collect(run)
+        cells = judge_folder(run).cells
+        rates = [cell for cell in cells if "/n1,n2/" in cell.cell and "/busbw/" in cell.cell]
+        assert rates and {cell.outcome for cell in rates} <= {"INCONCLUSIVE", "FAIL"}
+
+
+def test_workers_of_one_search_have_a_gpu_each(recorded_run):
+    """Catches: two of a search's workers on one GPU, whose rate was called that of two."""
+    run = recorded_run("h200x4_interconnect")
+    for path in run.glob("raw/application.inference.gpu1.a1/worker.*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "uuid": ONE}))
+    doubted = {m.disturbed for m in gather(run)[0] if m.disturbed}
+    assert doubted == {f"worker.N.json shows {ONE} of gpu1 twice: no two GPUs have one UUID"}
