@@ -8,6 +8,7 @@ settings, its nodes and what their NICs counted, and what else a folder held sta
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections import defaultdict
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.registry import TOOLS
 from shakedown.collect.counters import WHEN, dead_nodes
-from shakedown.collect.outputs import Told, journal
+from shakedown.collect.outputs import Gpus, Told, journal
 from shakedown.evidence.contents import MISSING, NODES, OTHER, departed, unlike_given
 from shakedown.evidence.job_record import failed_tasks
 from shakedown.intent.site import NicSpec
@@ -257,7 +258,9 @@ def without_one_for_two(folder: Path, measurements: Iterable[Measurement], jobs:
     GPU may; what failed stays failed.
     """
     found = list(measurements)
-    shared = {str(node) for spec in jobs.jobs for node in _list(spec.settings.get("shared_gpus"))}
+    # Orders of earlier releases name them in each job that asks.
+    shared = {*jobs.shared_gpus}
+    shared |= {str(node) for spec in jobs.jobs for node in _list(spec.settings.get("shared_gpus"))}
     doubts: dict[str, str] = {}
     owner: dict[str, str] = {}
     for node, file, uuids in _gpus_shown(folder, found):
@@ -277,6 +280,20 @@ def without_one_for_two(folder: Path, measurements: Iterable[Measurement], jobs:
         else m
         for m in found
     ]
+
+
+def gpus_of(folder: Path, jobs: Jobs) -> Gpus:
+    """Return which GPUs a run's nodes must have, and which they have by its snapshot, if that can be read."""
+    # Orders of earlier releases say it where each GPU's state is asked for.
+    states = ((spec, spec.settings.get("state")) for spec in jobs.jobs if spec.kind == "gpu_node")
+    models = [(spec.nodes, state.get("model")) for spec, state in states if isinstance(state, dict)]
+    wanted = {node: str(model) for nodes, model in models if model for node in nodes}
+    seen: defaultdict[str, list[str]] = defaultdict(list)
+    with contextlib.suppress(BadInput, OSError, ValueError, LookupError, TypeError, AttributeError):
+        for part in loads(read_output(folder / INVENTORY))["components"]:
+            if part["kind"] == "gpu" and (name := part["attributes"].get("name")):
+                seen[part["host"]].append(str(name)[:100])
+    return Gpus(wanted | jobs.gpus, seen)
 
 
 def _gpus_shown(folder: Path, measurements: Iterable[Measurement]) -> Iterator[tuple[str, str, list[str]]]:

@@ -5,18 +5,20 @@ The benchmarks know which number of which tool is which metric.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.benchmarks.base.contract import Moved, NoEvidence, Output, Read, Value
+from shakedown.benchmarks.base.contract import Moved, NoEvidence, Output, Read, Tool, Value
+from shakedown.benchmarks.gpu.state import at_end
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
 from shakedown.evidence.job_record import why_lost
 from shakedown.evidence.window import job_window, longer_than
+from shakedown.physics.host_links import is_of_model, same_gpu
 from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
@@ -66,6 +68,7 @@ def told_by(
     clocks: Mapping[str, float] | None = None,
     failed: Mapping[str, RunProblem] | None = None,
     alone: bool = False,
+    gpus: Gpus | None = None,
 ) -> list[Told]:
     """Return what each of a job's outputs says; one that cannot be read gives no values, and a reason.
 
@@ -79,6 +82,7 @@ def told_by(
         failed: the problem of each node that failed, and
         alone: that each stands for itself and the job failed with them alone (`told_by_tasks`). The others'
             outputs then count as those of a job that ended well.
+        gpus: which GPUs the nodes must have, and have by the snapshot.
     """
     ordered, window = _Ordered(specs, job_folder), job_window(job)
     found: list[Told] = []
@@ -99,7 +103,7 @@ def told_by(
             try:
                 tool, read = TOOLS[output.tool], ordered.output(output)
                 values = list(tool.metrics(read))
-                problem = problem or _bad_end(output, values)
+                problem = problem or _bad_end(output, values) or _other_gpu(tool, read, gpus or Gpus())
                 moved = tuple(tool.moved(read)) if tool.moved and problem is None else ()
             except NoEvidence as nothing:
                 problem = problem or RunProblem(kind="not-run", message=without_place(job_folder, nothing))
@@ -114,6 +118,47 @@ def told_by(
         measurements = tuple(_measurements(plan, whose, job_folder, output, values, problem))
         found.append(Told(measurements, moved, TOOLS[output.tool].moved_check if moved else ""))
     return found
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """Models that the references of nodes are for, and what the snapshot calls their GPUs, both by node."""
+
+    wanted: Mapping[str, str] = field(default_factory=dict)
+    seen: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+def _other_gpu(tool: Tool, read: Output[Any], gpus: Gpus) -> RunProblem | None:
+    """Return that an output is of other GPUs than its references are for, or than another witness names.
+
+    Raises BadInput: a look at the GPUs cannot be read.
+    """
+    nodes = read.record.nodes
+    own = list(dict.fromkeys(tool.gpus(read))) if tool.gpus else []
+    looks = {node: look for node in nodes if (look := at_end(read.folder, node))}
+    looked = {node: list(dict.fromkeys(gpu.name for gpu in look.gpus)) for node, look in looks.items()}
+    models = {gpus.wanted[node] for node in nodes if node in gpus.wanted}
+    if models and (odd := next((name for name in own if _none_of(name, models)), "")):
+        return _another(f"{read.record.file} is of {odd}", models)
+    for node, names in looked.items() if models else ():
+        if names and all(_none_of(name, models) for name in names):
+            return _another(f"nvidia-smi shows {', '.join(names[:3])} on {node}", models)
+    for who, told in (("nvidia-smi shows", looked), ("the snapshot has", gpus.seen)):
+        names = [name for node in nodes for name in told.get(node, ())]
+        odd = next((name for name in own if not any(same_gpu(name, other) for other in names)), "")
+        if names and odd:
+            message = f"{read.record.file} is of {odd}, {who} {', '.join(dict.fromkeys(names))}"[:500]
+            return RunProblem(kind="other", message=printable(message))
+    return None
+
+
+def _none_of(name: str, models: Collection[str]) -> bool:
+    return all(is_of_model(name, model) is False for model in models)
+
+
+def _another(told: str, models: Collection[str]) -> RunProblem:
+    message = f"another GPU: {told[:300]}, the references are for {', '.join(sorted(models))}"
+    return RunProblem(kind="other-gpu", message=printable(message))
 
 
 def _led_by_slurm(own: RunProblem | None, of_job: RunProblem | None) -> RunProblem | None:

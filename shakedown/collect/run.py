@@ -18,6 +18,7 @@ from shakedown.collect.counters import (
 from shakedown.collect.discounted import (
     Lost,
     confirmed,
+    gpus_of,
     implied,
     lost_files,
     set_back,
@@ -182,7 +183,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     specs = {spec.name: spec for spec in jobs.jobs}
     ran: list[JobRecord] = []
     said: list[tuple[Stage, Told]] = []
-    clocks, most = clocks_ahead(folder), most_records(plan)
+    clocks, most, gpus = clocks_ahead(folder), most_records(plan), gpus_of(folder, jobs)
     # One that is damaged and no planned job's has no cell that it could measure.
     records = [(path, job) for path in _folders(folder) if (job := _job(plan, specs, path)) is not None]
     shared = shared_jobs((path.name, job) for path, job in records)
@@ -200,7 +201,9 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         job, failed, alone = told_by_tasks(job_folder, kept, spec)
         linked = job_folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
         outputs = [] if linked else journal(job_folder, flaws, most)
-        told = told_by(plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed, alone=alone)
+        told = told_by(
+            plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed, alone=alone, gpus=gpus
+        )
         lost = Lost()
         if spec is not None and not linked:
             lost = lost_files(job_folder, job, spec, outputs, alone=alone)

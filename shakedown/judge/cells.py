@@ -143,6 +143,7 @@ class Rule(StrEnum):
     KILLED = "killed"
     COUNTER_RESET = "counter-reset"
     SETUP = "setup"
+    OTHER_GPU = "other-gpu"
     NOT_RUN = "not-run"
     OTHER = "other"
     JOB_STATE = "job-state"
@@ -174,6 +175,7 @@ _OUTCOMES = {
     Rule.GATE: Outcome.FAIL,
     Rule.IMPOSSIBLE: Outcome.FAIL,
     Rule.HOLE: Outcome.FAIL,
+    Rule.OTHER_GPU: Outcome.FAIL,
     Rule.NOT_RUN: Outcome.NOT_RUN,
     Rule.LEARNT: Outcome.BASELINE,
 }

@@ -95,6 +95,21 @@ def by_name(name: str) -> GpuModel | None:
     return next((model for model in MODELS if model.name == name), None)
 
 
+def is_of_model(driver_name: str, model: str) -> bool | None:
+    """Return whether a GPU that its driver calls so is of a model; None: the model is not known here."""
+    found = by_driver_name(driver_name)
+    return None if by_name(model) is None else found is not None and found.name == model
+
+
+def same_gpu(one: str, other: str) -> bool:
+    """Return whether two programs call a GPU alike: older drivers leave NVIDIA out, MIG adds its part."""
+    models = by_driver_name(one), by_driver_name(other)
+    if None not in models:
+        return models[0] == models[1]
+    short = [name.removeprefix("NVIDIA ").removeprefix("Tesla ") for name in (one, other)]
+    return short[0].startswith(short[1]) or short[1].startswith(short[0])
+
+
 def by_driver_name(name: str) -> GpuModel | None:
     """Return the model that nvidia-smi calls so (`NVIDIA H100 80GB HBM3`), or None."""
     return next((model for model in MODELS if re.search(model.driver_name, name)), None)

@@ -8,7 +8,7 @@ place that decides what is measured.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -18,6 +18,7 @@ from shakedown.intent.links import links
 from shakedown.intent.site import Fabric, NicSpec, Site
 from shakedown.intent.software import Sources
 from shakedown.nos.readings import port_name
+from shakedown.physics.host_links import by_name
 from shakedown.records.base import Document, Name, Params, Record, Stage
 
 _WAYS_OF_PERFTEST = ("qps", "connection", "sweep")
@@ -106,6 +107,9 @@ class Jobs(Document):
     submit: tuple[str, ...] = ()
     prolog_s: int = Field(default=0, ge=0)
     max_jobs: int = Field(default=1, ge=1)  # jobs of a stage at a time
+    # The model of GPU that a node's references are for (acceptance.scope.gpu), and nodes that share one GPU.
+    gpus: dict[Name, Name] = Field(default_factory=dict)
+    shared_gpus: tuple[Name, ...] = ()
 
     @model_validator(mode="after")
     def _names_differ(self) -> Jobs:
@@ -136,7 +140,13 @@ def _links(site: Site) -> tuple[SwitchLink, ...]:
     )
 
 
-def jobs_of_site(run: str, jobs: Iterable[JobSpec], site: Site, nodes: Iterable[str]) -> Jobs:
+def _gpu_model(site: Site, node: str) -> str:
+    """Return the model of GPU that a node's references are for; empty where it is none that is known here."""
+    model = site.of(node).scope.get("gpu")
+    return model if isinstance(model, str) and by_name(model) else ""
+
+
+def jobs_of_site(run: str, jobs: Iterable[JobSpec], site: Site, nodes: Collection[str]) -> Jobs:
     """Return the jobs as the site has them submitted; `nodes` are those that the plan uses."""
     return Jobs(
         run=run,
@@ -147,4 +157,6 @@ def jobs_of_site(run: str, jobs: Iterable[JobSpec], site: Site, nodes: Iterable[
         submit=site.slurm.job_options(),
         prolog_s=site.slurm.prolog_s,
         max_jobs=site.acceptance.max_jobs,
+        gpus={node: model for node in nodes if site.gpus.get(node) and (model := _gpu_model(site, node))},
+        shared_gpus=tuple(node for node in nodes if node in site.shared_gpus),
     )

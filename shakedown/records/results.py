@@ -17,11 +17,21 @@ Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 class RunProblem(Record):
     """Something other than the hardware under test that spoiled a measurement, or its cause if known.
 
-    `not-run`: nothing could be measured there at all; the cell is NOT-RUN with this reason.
+    `not-run`: nothing could be measured there at all; the cell is NOT-RUN with this reason. `other-gpu`: it
+    was measured on another model of GPU than its references are for, and FAILs.
     """
 
     kind: Literal[
-        "parse", "environment", "busy", "missing-tool", "killed", "counter-reset", "setup", "not-run", "other"
+        "parse",
+        "environment",
+        "busy",
+        "missing-tool",
+        "killed",
+        "counter-reset",
+        "setup",
+        "other-gpu",
+        "not-run",
+        "other",
     ]
     message: Annotated[str, Field(min_length=1, max_length=2000)]
 

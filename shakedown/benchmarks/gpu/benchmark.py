@@ -9,7 +9,7 @@ from shakedown.benchmarks.base.contract import (
     by_module,
     nodes_with_gpus,
 )
-from shakedown.benchmarks.gpu.metrics import gpu_state, nvbandwidth
+from shakedown.benchmarks.gpu.metrics import copied_on, gpu_state, nvbandwidth
 from shakedown.benchmarks.gpu.state import GpuNode, GpuNodeSettings, plan_gpu_node
 from shakedown.intent.acceptance import Section
 from shakedown.records.base import Stage
@@ -38,7 +38,7 @@ BENCHMARK = Benchmark(
             wait_s=120,  # nodes end their last copy at different times
         )
     },
-    tools={"gpu-state": Tool(metrics=gpu_state), "nvbandwidth": Tool(metrics=nvbandwidth)},
+    tools={"gpu-state": Tool(metrics=gpu_state), "nvbandwidth": Tool(metrics=nvbandwidth, gpus=copied_on)},
     parsers=(
         Parser(tool="nvbandwidth", module="shakedown.benchmarks.gpu.output", function="parse_nvbandwidth"),
         Parser(

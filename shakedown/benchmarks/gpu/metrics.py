@@ -333,6 +333,11 @@ def nvbandwidth(output: Output[GpuNodeSettings]) -> Iterator[Value]:
         yield Read("bandwidth", value, "GB/s", Better.HIGHER, params, disturbed=busy)
 
 
+def copied_on(output: Output[GpuNodeSettings]) -> Iterator[str]:
+    """Yield what the tool calls each GPU."""
+    yield from (device.name for device in parse_nvbandwidth(output.text, file=output.file).devices)
+
+
 def power(output: Output[object], gpus: Mapping[str, int]) -> Iterator[Value]:
     """Yield mean power, energy and the highest temperature of all GPUs over one output's time.
 

@@ -11,7 +11,7 @@ from shakedown.benchmarks.base.contract import (
     nodes_with_gpus,
 )
 from shakedown.benchmarks.gpu.state import gpu_nodes
-from shakedown.benchmarks.gpu_rate.output import GpuRate, GpuRateSettings, gpu_rate
+from shakedown.benchmarks.gpu_rate.output import GpuRate, GpuRateSettings, called, gpu_rate
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Params, Stage
@@ -79,7 +79,7 @@ BENCHMARK = Benchmark(
             wait_s=120,  # nodes end their last window at different times
         )
     },
-    tools={"gpu-rate": Tool(metrics=gpu_rate, told_by_file="test")},
+    tools={"gpu-rate": Tool(metrics=gpu_rate, told_by_file="test", gpus=called)},
     parsers=(
         Parser(tool="gpu-rate", module="shakedown.benchmarks.gpu_rate.output", function="parse_gpu_rate"),
     ),

@@ -341,6 +341,11 @@ def gpu_rate(output: Output[GpuRateSettings]) -> Iterator[Value]:
         yield from _stragglers(output, medians, seen, work)
 
 
+def called(output: Output[GpuRateSettings]) -> Iterator[str]:
+    """Yield what CUDA calls each GPU."""
+    yield from (run.name for run in parse_gpu_rate(output.text, file=output.file))
+
+
 def lowest(values: Sequence[float]) -> float:
     """Return the first percentile: the value that so few of all are below; of fewer than 100 the smallest."""
     return sorted(values)[len(values) // 100]

@@ -17,7 +17,7 @@ from shakedown.benchmarks.base.contract import (
     within,
 )
 from shakedown.benchmarks.lora.job import given, trainer_command
-from shakedown.benchmarks.lora.metrics import lora
+from shakedown.benchmarks.lora.metrics import lora, trained_on
 from shakedown.benchmarks.lora.settings import GENERATED, INSTALL, TrainingSpec
 from shakedown.intent.acceptance import Section
 from shakedown.physics import training as physics
@@ -201,7 +201,7 @@ BENCHMARK = Benchmark(
             wait_s=30,  # the trainer's own watchdog ends a job and says why; Slurm's must not be quicker
         )
     },
-    tools={"trainer": Tool(metrics=lora, own_bytes=lambda text: True)},
+    tools={"trainer": Tool(metrics=lora, own_bytes=lambda text: True, gpus=trained_on)},
     parsers=(
         Parser(
             tool="trainer",

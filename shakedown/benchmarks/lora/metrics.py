@@ -42,6 +42,13 @@ def lora(output: Output[TrainingSpec]) -> Iterator[Value]:
     yield from (values[metric] for metric in spec.metrics if metric in values)
 
 
+def trained_on(output: Output[TrainingSpec]) -> Iterator[str]:
+    """Yield what the log calls the GPUs."""
+    device = parse_trainer(output.text, file=output.file).header.device
+    if device is not None and output.order.device == "cuda":
+        yield device
+
+
 def _as_set(result: TrainerResult, output: Output[TrainingSpec]) -> None:
     """Refuse a log of another job than the one that was ordered: an easier one would be faster."""
     header, spec, nodes, file = result.header, output.order, output.record.nodes, output.file

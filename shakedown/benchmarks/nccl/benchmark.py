@@ -17,6 +17,7 @@ from shakedown.benchmarks.base.contract import (
 )
 from shakedown.benchmarks.gpu.state import gpu_nodes
 from shakedown.benchmarks.nccl.metrics import METRIC, moved, nccl, nccl_log
+from shakedown.benchmarks.nccl.output import gpu_names
 from shakedown.benchmarks.nccl.settings import (
     ExpectedWay,
     Launcher,
@@ -353,7 +354,9 @@ BENCHMARK = Benchmark(
         )
     },
     tools={
-        "nccl": Tool(metrics=nccl, moved=moved, own_bytes=lambda text: True),
+        "nccl": Tool(
+            metrics=nccl, moved=moved, own_bytes=lambda text: True, gpus=lambda output: gpu_names(output.text)
+        ),
         "nccl-log": Tool(metrics=nccl_log),
     },
     parsers=(

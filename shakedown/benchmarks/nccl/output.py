@@ -1,6 +1,7 @@
 """What nccl-tests 2.13 to 2.19 and RCCL-tests print: `parse_nccl` is the entry point, for text and JSON."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from shakedown.benchmarks.nccl import output_json as nccl_json
@@ -35,6 +36,7 @@ _DEVICE = re.compile(
     r"#\s+Rank\s+(?P<rank>\S+)(?: Group\s+(?P<group>\S+))? Pid\s+(?P<pid>\S+) on\s+(?P<host>\S+)"
     r" device\s+(?P<device>\S+) \[(?P<pci>[0-9a-fA-Fx:.]+)\] (?P<name>.+)\Z"
 )
+_LONGEST_RANK = 1000  # characters of its line
 _WHOLE_PCI = re.compile(r"[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F.]+\Z")
 _REDUCED = re.compile(r"# Reducing maxBytes to (\S+) due to memory limitation\Z")
 _RCCL_VERSION = re.compile(r"rccl-tests: Version \S+\Z")
@@ -315,6 +317,16 @@ def _is_row(line: Line, columns: int) -> bool:
     """
     numbers = [word[0].isdigit() for word in line.text.split()]
     return all(numbers[:2]) or (len(numbers) == columns and 2 * sum(numbers) > columns)
+
+
+def gpu_names(text: str) -> Iterator[str]:
+    """Yield what the list of ranks calls each GPU, of an output that was parsed before."""
+    if text.lstrip().startswith("{"):
+        yield from (device.name for device in parse_nccl(text).devices)
+        return
+    lines = (line.strip() for line in text.splitlines())
+    matches = (_DEVICE.match(line) for line in lines if line.startswith("#") and len(line) < _LONGEST_RANK)
+    yield from (match["name"] for match in matches if match)
 
 
 def parse_nccl(text: str, *, file: str | Path | None = None) -> NcclResult:

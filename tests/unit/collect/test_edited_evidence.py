@@ -227,3 +227,39 @@ def test_workers_of_one_search_have_a_gpu_each(recorded_run):
         path.write_text(json.dumps({**json.loads(path.read_text()), "uuid": ONE}))
     doubted = {m.disturbed for m in gather(run)[0] if m.disturbed}
     assert doubted == {f"worker.N.json shows {ONE} of gpu1 twice: no two GPUs have one UUID"}
+
+
+@cases(
+    "name, pattern, gpu, model, outcome, says",
+    ("h200x4_nccl_healthy", "nccl_*.txt", "NVIDIA H100 80GB HBM3", "H200-SXM", "FAIL", "are for H200-SXM"),
+    ("h200x4_nccl_healthy", "nvbandwidth.*.json", "NVIDIA A10", "H200-SXM", "FAIL", "are for H200-SXM"),
+    ("h200_rate_5", "gpu_rate.*.jsonl", "NVIDIA H100 80GB HBM3", "H200-SXM", "FAIL", "are for H200-SXM"),
+    ("h200_rate_5", "gp*", "NVIDIA A10", "H200-SXM", "FAIL", "gpu_rate.n1.jsonl is of NVIDIA A10"),
+    ("h200_rate_5", "gpus.*.json", "NVIDIA A10", "H200-SXM", "FAIL", "nvidia-smi shows NVIDIA A10 on n1"),
+    ("h200x2_lora", "lora.jsonl", "NVIDIA H100 80GB HBM3", "H200-SXM", "FAIL", "are for H200-SXM"),
+    # Orders of earlier releases do not say the model: two witnesses contradict each other.
+    (
+        "h200_rate_5",
+        "gpu_rate.*.jsonl",
+        "NVIDIA H200 NVL",
+        "",
+        "INCONCLUSIVE",
+        "nvidia-smi shows NVIDIA H200",
+    ),
+    ("h200x2_lora", "lora.jsonl", "NVIDIA A10", "", "INCONCLUSIVE", "the snapshot has NVIDIA H200"),
+    ("h200x2_lora", "lora.jsonl", "NVIDIA H200", "H200-SXM", "PASS", ""),
+    ("h200x2_lora", "lora.jsonl", "NVIDIA H200", "H200-of-ours", "PASS", ""),  # not known here
+)
+def test_another_gpu_than_the_references_are_for(name, pattern, gpu, model, outcome, says, recorded_run):
+    """Catches: what a tool says of its GPU unread: an A10 that PASSes by the references of an H200."""
+    run = recorded_run(name)
+    for path in run.glob(f"raw/*/{pattern}"):
+        path.write_text(path.read_text().replace("NVIDIA H200", gpu))
+    jobs = json.loads((run / "jobs.json").read_text())
+    jobs["gpus"] = {node: model for job in jobs["jobs"] for node in job["nodes"] if model}
+    (run / "jobs.json").write_text(json.dumps(jobs))
+    collect(run)
+    verdict = judge_folder(run)
+    assert verdict.outcome == outcome
+    bad = [cell for cell in verdict.cells if cell.outcome == outcome != "PASS"]
+    assert any(gpu in cell.reason and says in cell.reason for cell in bad) or outcome == "PASS"

@@ -45,7 +45,8 @@ def lines_of(run: Path, gpu: int, begin: int, work="bf16"):
     every = [json.loads(line) for line in (run / "gpu_rate.n1.jsonl").read_text().splitlines()]
     windows = [line for line in every if line.get("work") == work][begin : begin + WINDOWS]
     assert len(windows) == WINDOWS
-    return [{**every[0], "gpu": gpu}, *windows, every[-1]]
+    own = f"{gpu + 1:08d}-0000-0000-0000-000000000000"
+    return [{**every[0], "gpu": gpu, "uuid": own}, *windows, every[-1]]
 
 
 def node_of(folder: Path, parts, work="bf16"):
