@@ -24,6 +24,7 @@ from shakedown.benchmarks.nccl.settings import ExpectedWay, NcclSettings
 from shakedown.physics.collectives import Collective, least_crossing_bytes
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
+from shakedown.records.results import RunProblem
 from shakedown.run.server_power import power_during
 from shakedown.statistics.robust import median
 
@@ -184,8 +185,12 @@ def nccl(output: Output[NcclSettings]) -> Iterator[Value]:
     runs = repeats(output)
     somewhere = wrong_somewhere(runs)
     busy = disturbed(output.folder, {node: range(count) for node, count in order.gpus.items()})
-    unplaced = f"nccl-tests' footer says {somewhere} out of bounds, FAILED, and no row of its run has any"
+    unplaced = f"nccl-tests' footer counts {somewhere} out of bounds, and no row of its run has any"
     said = "; ".join(x for x in (unplaced if somewhere else "", _last_error(runs)) if x)
+    damaged = None
+    if any(run.denied for run in runs):
+        message = "a row has wrong elements, nccl-tests' footer says 0 out of bounds: the output is damaged"
+        damaged = RunProblem(kind="parse", message=message)
     for size, rows in planned_rows(runs, output.record.test, order):
         short = size < order.time_below_bytes
         timed = [(run, row, deciding(row)) for run, row in zip(runs, rows, strict=True)]
@@ -200,9 +205,11 @@ def nccl(output: Output[NcclSettings]) -> Iterator[Value]:
         many = samples if len(samples) > 1 else ()
         params: Params = {"size_bytes": size}
         told = chosen.get(size, "")
-        yield Read(metric, median(samples), unit, better, params, told, many, disturbed=busy)
+        yield Read(metric, median(samples), unit, better, params, told, many, damaged, busy)
         wrong = float(wrong_elements(rows) or somewhere)
-        yield Read("wrong", wrong, "1", Better.LOWER, {"size_bytes": size}, said)
+        # What was seen wrong is, whatever the footer says; what was not may be.
+        doubt = None if wrong else damaged
+        yield Read("wrong", wrong, "1", Better.LOWER, {"size_bytes": size}, said, problem=doubt)
     if order.power:
         yield from power(output, order.gpus)
     if order.server_power:

@@ -276,7 +276,7 @@ class _Text:
         match = _OUT_OF_BOUNDS.match(line.text.strip())
         assert match is not None
         count = self.source.integer(match[1], "Out of bounds values", line=line)
-        if (count == 0) != (match[2] == "OK"):
+        if count == 0 and match[2] != "OK":  # some and OK: wrong data were seen
             self.source.refuse(f"'{count} {match[2]}' contradicts itself", line=line)
         return count
 

@@ -117,7 +117,7 @@ def parse(source: TextSource) -> NcclResult:
     config = data.config
     if (config.step_factor is None) == (config.step_bytes is None):
         source.refuse("config: exactly one of step_factor and step_bytes is due")
-    if (data.out_of_bounds.count == 0) != (data.out_of_bounds.okay == "true"):
+    if data.out_of_bounds.count == 0 and data.out_of_bounds.okay != "true":
         source.refuse("out_of_bounds contradicts itself")
     rows = tuple(_row(source, row) for row in data.results)
     operation = operation_of(PurePosixPath(data.args[0]).name)

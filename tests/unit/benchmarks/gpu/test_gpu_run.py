@@ -180,6 +180,18 @@ def test_what_nccl_said_last_is_told_and_decides_nothing(run):
     assert details == {"NCCL's last error: NET/IB : Got async event : port error"}
 
 
+def test_wrong_elements_that_the_footer_denies_fail(run):
+    """Catches: "#wrong 7" in a row above "0 OK" as INCONCLUSIVE; rates and zeros of such an output PASSed."""
+    change(run, "nccl_all_reduce.r2.txt", r"(  8589934592 .*?)      0( +\S+ +\S+ +\S+ +0)", r"\1      7\2")
+    bad = cells(run)
+    outcome, reason = bad[SIZE.format("wrong", 8589934592)]
+    assert outcome is Outcome.FAIL and "7, none allowed" in reason
+    rest = {cell: outcome for cell, (outcome, _) in bad.items() if "/nccl_all_reduce/" in cell}
+    rest = {cell: outcome for cell, outcome in rest.items() if "/busbw/" in cell or "/wrong/" in cell}
+    assert rest.pop(SIZE.format("wrong", 8589934592)) is Outcome.FAIL
+    assert len(rest) > 20 and set(rest.values()) == {Outcome.INCONCLUSIVE}
+
+
 def test_a_failure_that_no_row_shows_fails(run):
     """Catches: FAILED in a run's footer as INCONCLUSIVE because no row says which size is wrong."""
     change(run, "nccl_all_reduce.r2.txt", "Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED")
@@ -187,7 +199,7 @@ def test_a_failure_that_no_row_shows_fails(run):
     outcome, reason = bad[SIZE.format("wrong", 8589934592)]
     assert outcome is Outcome.FAIL
     assert "3, none allowed" in reason
-    assert "footer says 3 out of bounds, FAILED, and no row of its run has any" in reason
+    assert "footer counts 3 out of bounds, and no row of its run has any" in reason
     assert {outcome for cell, (outcome, _) in bad.items() if "/nccl_all_reduce/wrong/" in cell} == {
         Outcome.FAIL
     }

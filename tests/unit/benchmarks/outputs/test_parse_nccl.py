@@ -154,7 +154,6 @@ def test_a_reduced_maximum_is_reported():
     (lambda t: re.sub(r"^ +4096 .*\n", "", t, flags=re.M), "rows are missing|a row is missing"),
     (lambda t: t.replace("        4096          1024", "        5096          1024"), "a row is missing"),
     (lambda t: t.replace("values : 0 OK", "values : 0 FAILED"), "contradicts itself"),
-    (lambda t: t.replace("365.15       0", "365.15       7"), "footer says 0"),
     (lambda t: t.replace("[0000:00:09]", "[0000:00:08]"), "two ranks on the GPU 0000:00:08 of vm"),
     (lambda t: t.replace("#  Rank  2", "#  Rank  x"), "rank should be a whole number"),
     (lambda t: re.sub(r"#  Rank  2.*\n", "", t), "list of ranks is not complete"),
@@ -215,6 +214,19 @@ def test_a_failure_that_no_row_shows_is_a_result_too(form):
     assert failed != text
     result = parse_nccl(failed)
     assert (result.out_of_bounds, result.wrong_somewhere) == (3, 3)
+
+
+@cases(
+    "old, new, rows, counted",
+    ("365.15       0", "365.15       7", True, 0),  # the footer denies it
+    ("values : 0 OK", "values : 3 OK", False, 3),
+)
+def test_wrong_elements_are_a_result_whoever_denies_them(old, new, rows, counted):
+    """Catches: "#wrong 7" beside "0 OK", or "3 OK", refused as damaged: wrong data were seen."""
+    text = captured.read(f"{ALL_REDUCE}.txt")
+    assert old in text
+    result = parse_nccl(text.replace(old, new))
+    assert (result.wrong_in_rows, result.denied, result.out_of_bounds) == (rows, rows, counted)
 
 
 # What GetBw in src/<program>.cu makes of 1 MiB in 100 us on 4 ranks: algbw and busbw over size / time. Then
