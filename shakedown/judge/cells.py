@@ -167,8 +167,38 @@ class Rule(StrEnum):
 
 
 _TIMES = frozenset({"us", "ms", "s"})
-_NEVER_ZERO = frozenset({"W", "loss"})
-_NEVER_NEGATIVE = _NEVER_ZERO | _TIMES | {"min", "GB/s", "Gb/s", "TFLOP/s", "samples/s", "tokens/s"}
+
+
+class Range(NamedTuple):
+    """What a value can be, whoever measured it; a reference's ceiling is the limit of its own hardware."""
+
+    low: float = 0.0
+    high: float = math.inf
+    low_too: bool = True  # whether the end itself can be
+    high_too: bool = True
+
+    def holds(self, value: float) -> bool:
+        """Whether a value can be; one that is off by a last place can."""
+        slack = _LAST_PLACES * abs(value)
+        above = value > self.low or (self.low_too and value >= self.low - slack)
+        return above and (value < self.high or (self.high_too and value <= self.high + slack))
+
+
+_LAST_PLACES = 1e-9
+_AMOUNTS = (*_TIMES, "min", "1", "packets", "events", "bytes", "GB/s", "Gb/s", "MB/s", "MiB/s", "TFLOP/s")
+_RATES = ("samples/s", "tokens/s", "queries/s", "images/s")
+# By unit, unless the metric has its own. The mean power of a machine that ran is not 0, nor is a ratio of two
+# measured values, of which each was above 0.
+POSSIBLE: dict[str, Range] = {
+    **dict.fromkeys((*_AMOUNTS, *_RATES), Range()),
+    **dict.fromkeys(("W", "kW", "J", "loss", "x"), Range(low_too=False)),
+    "%": Range(high=100),
+    "degC": Range(-40, 150),  # beyond, no silicon works
+}
+_OF_METRIC = {
+    "time_reduction": Range(-math.inf, 100, high_too=False),  # 100 %: no time at all
+    "traffic_share": Range(),  # nothing may have passed the fabric
+}
 _WITHIN = Rule.WITHIN.value  # looked up once, not for each cell that passes
 # What a rule that a cell has broken makes of it; every other leaves it undecided.
 _OUTCOMES = {
@@ -351,8 +381,10 @@ def _cannot_be(value: float | None, samples: Sequence[float], bound: Bound) -> s
     if bound.impossible(best):
         return _impossible(best, bound.reference)
     unit, size = bound.reference.unit, bound.item.params.get("size_bytes")
-    if (best < 0 and unit in _NEVER_NEGATIVE) or (best == 0 and unit in _NEVER_ZERO):
-        return f"{number(best)} {unit} cannot be: a measurement error"
+    possible = _OF_METRIC.get(bound.item.metric) or POSSIBLE.get(unit)
+    odd = next((x for x in (value, *samples) if possible and not possible.holds(x)), None)
+    if odd is not None:
+        return f"{number(odd)} {'' if unit == '1' else unit}".rstrip() + " cannot be: a measurement error"
     if best <= 0 and size and (unit in _TIMES or (unit == "GB/s" and not bound.item.required)):
         return f"{number(best)} {unit} where {size} bytes were moved: a measurement error"
     return ""

@@ -27,6 +27,19 @@ def peak_bf16_tflop_per_s(device: str) -> float | None:
     return next((PEAK_BF16_TFLOP_PER_S[word] for word in words if word in PEAK_BF16_TFLOP_PER_S), None)
 
 
+# ResNet50 v1.5 at 224 x 224: 4.09 GMAC an image (He et al., table 1, with the stride in the 3 x 3 layers).
+RESNET50_FLOP = 2 * 4.09e9
+
+
+def resnet50_ceiling_per_s(device: str, *, gpus: int, int8: bool) -> float | None:
+    """Return how many images a second GPUs classify at most, None if their peak is not known.
+
+    All known models multiply INT8 at twice the rate of bf16.
+    """
+    peak = peak_bf16_tflop_per_s(device)
+    return gpus * (2 if int8 else 1) * peak * 1e12 / RESNET50_FLOP if peak else None
+
+
 @dataclass(frozen=True)
 class TransformerShape:
     """A Llama-style decoder: what decides its parameters, its FLOP and its LoRA adapters."""

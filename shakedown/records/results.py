@@ -18,7 +18,8 @@ class RunProblem(Record):
     """Something other than the hardware under test that spoiled a measurement, or its cause if known.
 
     `not-run`: nothing could be measured there at all; the cell is NOT-RUN with this reason. `other-gpu`: it
-    was measured on another model of GPU than its references are for, and FAILs.
+    was measured on another GPU than its references are for. `impossible`: more than its hardware can. Such a
+    cell FAILs.
     """
 
     kind: Literal[
@@ -30,6 +31,7 @@ class RunProblem(Record):
         "counter-reset",
         "setup",
         "other-gpu",
+        "impossible",
         "not-run",
         "other",
     ]

@@ -7,6 +7,7 @@ from shakedown.benchmarks.base import contract
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Parser, Tool, workload
 from shakedown.benchmarks.inference.metrics import Inference, InferenceSettings, inference
 from shakedown.intent.acceptance import Section
+from shakedown.physics import training
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
@@ -30,6 +31,7 @@ def plan_inference(draft: PlanDraft, asked: Mapping[str, Inference]) -> None:
         for gpus in counts:
             for entry in _inference_entries(draft, section, node, gpus):
                 draft.add(entry, TEST, nodes=[node], params={"gpus": gpus})
+                _limit(draft, entry, section, node, gpus)
             if not section.labels:
                 _accuracy_not_run(draft, section, node, gpus)
         if counts:
@@ -48,6 +50,23 @@ def plan_inference(draft: PlanDraft, asked: Mapping[str, Inference]) -> None:
                 # As the site asks, without the numbers of GPUs that the node does not have.
                 settings={**section.model_dump(), "gpus": counts},
             )
+
+
+def _limit(draft: PlanDraft, entry: ReferenceEntry, section: Inference, node: str, gpus: int) -> None:
+    """Give a rate its physical limit, where its reference has none: no GPU computes faster than its peak."""
+    known = draft.references.get(entry.id)
+    if entry.metric != "rate" or known is None or known.ceiling is not None:
+        return
+    if section.model != "resnet50" or section.device != "cuda":
+        return
+    int8 = section.engine == "tensorrt"
+    gpu = str(draft.site.of(node).scope.get("gpu", ""))
+    if (most := training.resnet50_ceiling_per_s(gpu, gpus=gpus, int8=int8)) is not None:
+        update = {
+            "ceiling": most,
+            "ceiling_source": f"{gpus} GPUs at their peak, {training.RESNET50_FLOP / 1e9:g} GFLOP an image",
+        }
+        draft.references[entry.id] = known.model_copy(update=update)
 
 
 def _scope(section: Inference, gpus: int) -> dict[str, int | str]:

@@ -8,13 +8,13 @@ from statistics import fmean, median
 
 from shakedown.benchmarks.base.contract import Output, Read, Value
 from shakedown.benchmarks.lora import output as run
-from shakedown.benchmarks.lora.output import TrainerResult, parse_trainer
+from shakedown.benchmarks.lora.output import TrainerHeader, TrainerResult, parse_trainer
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics import training as physics
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import open_plain
-from shakedown.records.results import Measurement, OutputRecord
+from shakedown.records.results import Measurement, OutputRecord, RunProblem
 from shakedown.run.nic_counters import JobFolder
 
 # Counters of received bytes, best first: a RoCE NIC counts RDMA in its port counters, in words of four
@@ -128,10 +128,12 @@ def _rates(result: TrainerResult, spec: TrainingSpec, record: OutputRecord) -> I
     header = result.header
     told = f"{len(times)} steps after {spec.warmup_steps} of warm-up, {header.world_size} x {header.device}"
     tokens = run.tokens_per_s(steps)
-    yield Read("samples_per_s", run.samples_per_s(steps), "samples/s", Better.HIGHER, {}, told)
-    yield Read("tokens_per_s", tokens, "tokens/s", Better.HIGHER, {}, told)
-    yield Read("step_time", median(times), "s", Better.LOWER, {}, told)
-    yield Read("step_time_p99", run.quantile(times, 0.99), "s", Better.LOWER, {}, told)
+    wrong = _impossible(tokens, spec, header)
+    rate = run.samples_per_s(steps)
+    yield Read("samples_per_s", rate, "samples/s", Better.HIGHER, {}, told, problem=wrong)
+    yield Read("tokens_per_s", tokens, "tokens/s", Better.HIGHER, {}, told, problem=wrong)
+    yield Read("step_time", median(times), "s", Better.LOWER, {}, told, problem=wrong)
+    yield Read("step_time_p99", run.quantile(times, 0.99), "s", Better.LOWER, {}, told, problem=wrong)
     if result.summary is not None:
         # As published: of the whole program, which loads the model and the data first.
         trained, whole = result.summary.elapsed_s / 60, record.duration_s / 60
@@ -154,6 +156,22 @@ def _rates(result: TrainerResult, spec: TrainingSpec, record: OutputRecord) -> I
         share = physics.mfu(tokens, flop_per_token=flop, gpus=header.world_size, peak_tflop_per_s=peak)
         told = f"{told}; {flop / 1e9:.2f} GFLOP a token ({counted}), {peak:g} TFLOP/s dense"
         yield Read("mfu", 100 * share, "%", Better.HIGHER, {}, told)
+
+
+def _impossible(tokens_per_s: float, spec: TrainingSpec, header: TrainerHeader) -> RunProblem | None:
+    """Return that the rate is more than the peak of the GPUs that the log names gives, where it is known."""
+    peak, shape = physics.peak_bf16_tflop_per_s(header.device or ""), physics.SHAPES.get(spec.model)
+    if not peak or shape is None or spec.dtype != "bf16":
+        return None
+    flop = spec.flop_per_token(shape)
+    most = header.world_size * peak * 1e12 / flop
+    if tokens_per_s <= most:
+        return None
+    message = (
+        f"{tokens_per_s:.4g} tokens/s is more than {header.world_size} x {header.device} can: {most:.4g} at "
+        f"{flop / 1e9:.4g} GFLOP a token and {peak:g} TFLOP/s"
+    )
+    return RunProblem(kind="impossible", message=message[:500])
 
 
 def _losses(result: TrainerResult, spec: TrainingSpec) -> Iterator[Read]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shakedown.daytwo.sweeps.pairs import Pairing, PairRow, Ratio, SweepComparison
-from shakedown.judge.cells import SEVERITY, Bound, judge_measurement, outside_text
+from shakedown.judge.cells import SEVERITY, Bound, Rule, judge_measurement, outside_text
 from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import PlanItem
 from shakedown.records.results import Measurement
@@ -210,7 +210,7 @@ def _judged(entry: ReferenceEntry, samples: Sequence[float]) -> Claim:
     verdict = judge_measurement(measured.cell, measured, bound)
     if verdict.outcome is Outcome.PASS:
         reason = bound.passed
-    elif verdict.outcome is Outcome.FAIL:
+    elif verdict.rule == Rule.GATE.value:
         reason = outside_text(samples[0], bound)
     else:
         reason = verdict.reason.partition(": ")[2]

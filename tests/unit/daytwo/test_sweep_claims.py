@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.daytwo.sweeps.claims import time_reduction_percent
+from shakedown.daytwo.sweeps.claims import _judged, time_reduction_percent
+from shakedown.records.base import Outcome
 from shakedown.references.files import load_profile
 from tests.unit.daytwo.sweep_runs import write_run
 
@@ -72,6 +73,14 @@ def judged(shakedown, tmp_path):
         return status, {claim["id"]: claim["outcome"] for claim in found["claims"]}, found
 
     return run
+
+
+@pytest.mark.parametrize(("metric", "impossible"), [("time_reduction", 2022.0), ("highest_time_ratio", -0.2)])
+def test_a_claim_that_cannot_be_does_not_hold(metric, impossible):
+    """Catches: a reduction of 2,022 % and a negative ratio, both better than what was published."""
+    entry = next(entry for name, entry in ENTRIES.items() if name in CLAIMS and entry.metric == metric)
+    claim = _judged(entry, [impossible])
+    assert claim.outcome is Outcome.FAIL and "cannot be: a measurement error" in claim.reason
 
 
 @pytest.mark.parametrize("label", [label for label, _ in SMALL.values()])

@@ -20,7 +20,8 @@ LOWER |= {"kind": "physical", "source": "test"}
 def verdict(value, reference=HIGHER, **fields):
     """Judge one value of a cell of n1 against a reference."""
     ref = Reference(**reference)
-    shared = {"stage": "fabric", "test": "t", "metric": "m", "unit": ref.unit, "better": ref.better}
+    named = fields.pop("metric", "m")
+    shared = {"stage": "fabric", "test": "t", "metric": named, "unit": ref.unit, "better": ref.better}
     item = PlanItem(**shared, nodes=(("n1",),), reference=ref.id)
     measured = {**shared, "run": "r", "value": value, "nodes": ("n1",), "state": "COMPLETED", **fields}
     m = Measurement(**measured)
@@ -75,6 +76,46 @@ def test_samples(samples, value, rule):
     assert verdict(value, samples=samples).rule == rule
 
 
+@cases(
+    "metric, unit, better, value, samples",
+    ("rank_skew", "x", "lower", -1.0, ()),
+    ("rank_skew", "x", "lower", 0.0, ()),
+    ("highest_time_ratio", "x", "lower", 0.5, (-0.1, 0.5, 0.6)),
+    ("time_reduction", "%", "higher", 2022.0, ()),
+    ("time_reduction", "%", "higher", 100.0, ()),
+    ("mfu", "%", "higher", 101.0, ()),
+    ("accuracy", "%", "higher", 7646.0, ()),
+    ("comm_share", "%", "lower", -5.0, ()),
+    ("wrong", "1", "lower", -1.0, ()),
+    ("drops", "packets", "lower", -1.0, ()),
+    ("energy", "J", "lower", 0.0, ()),
+    ("server_power", "kW", "lower", -0.1, ()),
+    ("temperature", "degC", "lower", -273.0, ()),
+    ("rate", "queries/s", "higher", 3.0, (-1.0, 3.0, 4.0)),
+)
+def test_what_cannot_be_is_no_result(metric, unit, better, value, samples):
+    """Catches: a negative ratio, a reduction of 2,022 %, -1 wrong elements, by a gate without ceiling."""
+    reference = {"id": "r", "value": 2.0, "limit": 2.0, "unit": unit, "better": better}
+    reference |= {"kind": "contract", "source": "test"}
+    judged = verdict(value, reference, metric=metric, samples=samples)
+    assert (judged.outcome, judged.rule) == (Outcome.FAIL, Rule.IMPOSSIBLE)
+    assert "cannot be: a measurement error" in judged.reason
+
+
+@cases(
+    "metric, unit, value",
+    ("time_reduction", "%", -300.0),  # three times slower: bad, and possible
+    ("traffic_share", "x", 0.0),
+    ("mfu", "%", 100 * (1 + 1e-12)),
+    ("bandwidth", "Gb/s", 0.0),
+)
+def test_what_can_be_is_held_to_its_gate(metric, unit, value):
+    """Catches: a dead link, or a slower one, called a measurement error."""
+    reference = {"id": "r", "value": 2.0, "limit": 2.0, "unit": unit, "better": "higher"}
+    judged = verdict(value, {**reference, "kind": "contract", "source": "test"}, metric=metric)
+    assert judged.rule == (Rule.GATE if value < 2 else Rule.WITHIN)
+
+
 def test_state_is_exact():
     """Catches states that merely resemble success."""
     for state in ("COMPLETING", "completed", "", "TIMEOUT", "CANCELLED by 0", "COMPLETED "):
@@ -87,6 +128,13 @@ def test_every_problem_is_inconclusive(kind):
     for value in (390.0, 1.0, None):
         judged = verdict(value, problem={"kind": kind, "message": "why"})
         assert (judged.outcome, judged.rule) == (Outcome.INCONCLUSIVE, kind)
+
+
+@cases("kind", "other-gpu", "impossible")
+def test_what_no_such_hardware_gives_fails(kind):
+    """Catches: a value of another GPU, or above what a GPU can, that decides nothing."""
+    judged = verdict(390.0, problem={"kind": kind, "message": "why"})
+    assert (judged.outcome, judged.rule) == (Outcome.FAIL, kind)
 
 
 LEARN = {"id": "learn", "value": 0.0, "limit": 0.0, "unit": "Gb/s", "better": "higher", "kind": "learn"}

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from scipy.stats import nct, norm
 
+from shakedown.judge.cells import POSSIBLE
 from shakedown.physics import host_links
 from shakedown.references import files as references_io
 from shakedown.references.catalogue import Catalogue
@@ -253,3 +254,8 @@ def test_a_gpu_s_gate_says_of_how_many_cards_it_is(profiles):
         if on.spread:
             reach = nct.ppf(0.95, on.cards - 1, norm.ppf(0.95) * on.cards**0.5) / on.cards**0.5
             assert 1 - entry.reference().gate / entry.reference().value >= reach * on.spread - 5e-4, entry.id
+
+
+def test_every_unit_has_a_range(profiles):
+    """Catches: a metric of a profile of which nothing says what cannot be, so that any number can."""
+    assert {entry.unit for profile in profiles.values() for entry in profile.entries} <= POSSIBLE.keys()

@@ -115,3 +115,19 @@ def test_it_needs_nothing_but_pytorch():
     path = f"{ROOT}{os.pathsep}{ROOT / 'workloads'}"
     done = python("-c", PROGRAM, env={**os.environ, "PYTHONPATH": path})
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "most"),
+    [("H200-SXM", "cudnn", 989.4e12 / 8.18e9), ("H200-SXM", "tensorrt", 2 * 989.4e12 / 8.18e9)],
+)
+def test_no_rate_is_more_than_the_gpus_can(gpu, engine, most):
+    """Catches: 30 times the images a second that a GPU can classify, as a very good rate."""
+    plan, _ = planned(gpu=gpu, inference={"gpus": [1, 2], "engine": engine})
+    rates = {
+        item.params["gpus"]: plan.references[item.reference] for item in plan.items if item.metric == "rate"
+    }
+    assert {gpus: reference.ceiling for gpus, reference in rates.items()} == pytest.approx(
+        {1: most, 2: 2 * most}
+    )
+    assert all(reference.value < reference.ceiling for reference in rates.values())

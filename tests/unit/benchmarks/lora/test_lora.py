@@ -13,9 +13,10 @@ import pytest
 from shakedown.benchmarks.lora import output as training_run
 from shakedown.benchmarks.lora.benchmark import BENCHMARK
 from shakedown.benchmarks.lora.job import merge, reason, trainer_command
-from shakedown.benchmarks.lora.metrics import _rates, received_bytes
+from shakedown.benchmarks.lora.metrics import _impossible, _rates, received_bytes
 from shakedown.benchmarks.lora.output import parse_trainer
 from shakedown.benchmarks.lora.settings import TrainingSpec
+from shakedown.physics.training import SHAPES
 from shakedown.records.errors import BadInput
 from shakedown.records.program import SOURCE
 from shakedown.records.results import OutputRecord
@@ -401,6 +402,25 @@ def test_more_than_the_peak_is_impossible():
     assert ceilings["mfu"] == 100
     flop = 28_038_529_024  # counted by hand: test_training.py
     assert ceilings["samples_per_s"] == pytest.approx(989.4e12 / flop / 2048)
+
+
+@cases(
+    "faster, device, kind",
+    (30, "NVIDIA H200", "impossible"),
+    (0.5, "NVIDIA H200", None),
+    (30, "a GPU of ours", None),  # its peak is not known
+)
+def test_more_than_the_named_gpus_can_is_impossible(faster, device, kind):
+    """Catches: 30 times what the GPUs of the log can, on a site that does not say which it has."""
+    job = {**JOB, "model": "llama2-7b", "device": "cuda", "dtype": "bf16", "sequence_tokens": 2048}
+    spec = TrainingSpec.from_json(job)
+    header = parse_trainer(log(device=device)).header
+    most = 989.4e12 * 4 / spec.flop_per_token(SHAPES["llama2-7b"])
+    found = _impossible(most * faster, spec, header)
+    assert (found.kind if found else None) == kind
+    record = OutputRecord.model_validate(output_of("trainer", "lora.jsonl", "n1"))
+    rates = list(_rates(parse_trainer(log(device=device)), spec, record))
+    assert not any(one.problem for one in rates)  # the log's own 1,280 tokens/s can be
 
 
 def test_ranks_logs_become_one_and_a_resumed_one_goes_on(tmp_path):
