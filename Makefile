@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The lab tests of CI, all in one lab of two nodes; `make test-lab` has the others.
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test_switch_faults.py
 
-.PHONY: help setup acceptance test test-code test-slow test-faults test-all test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-code test-slow test-spaces test-faults test-all test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 # lab/ci.py has the phases, and which run beside which. Two of them by themselves are the next two targets.
-test: setup  ## everything that CI runs: lint, test-code, test-bare, test-faults (about an hour on two cores)
+test: setup  ## everything that CI runs: lint, test-code, test-spaces, test-bare, test-faults (about an hour on two cores)
 	@$(PYTHON) -m lab.ci
 
 test-code: setup  ## all tests that need no lab: unit, decisions, recorded runs, browser, wheel
@@ -32,6 +32,9 @@ test-code: setup  ## all tests that need no lab: unit, decisions, recorded runs,
 test-slow: setup  ## of test-code, what test-bare does not run
 	@$(PYTHON) -m pytest $(PARALLEL) --durations=20 -m slow tests/unit tests/decision tests/runs
 	@$(PYTHON) -m pytest $(PARALLEL) tests/browser
+
+test-spaces: setup  ## faults that need no kernel of their own, in a cluster of namespaces of this host (needs root)
+	@$(PYTHON) -m pytest -v --durations=10 tests/lab/test_spaces_slurm.py
 
 test-faults: setup  ## planted faults in the virtual cluster of two nodes, each named
 	@$(PYTHON) -m pytest -v --durations=30 $(LAB_TESTS)

@@ -66,7 +66,8 @@ def phases(lab: str, *, committed: bool) -> tuple[Phase, ...]:
         Phase("lab-up", (*lab_command, "up", "--name", lab), prepares=True),
         Phase("lab-converge", (*lab_command, "converge", "--name", lab), ("lab-up",), prepares=True),
         # Not while the lab boots: a kernel that boots on a busy host may give up its TSC (lab/clocks.py).
-        Phase(code, (*target, code), ("lint", "lab-up")),
+        Phase("test-spaces", (*target, "test-spaces"), ("lint", "lab-up")),
+        Phase(code, (*target, code), ("test-spaces",)),
         # Debian's own Python, and nothing that a machine in use has beside it.
         Phase("test-bare", (*target, "SUITES=bookworm", "test-bare"), (code, "lab-converge")),
         Phase("test-faults", (*target, "test-faults"), ("test-bare",)),

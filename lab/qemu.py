@@ -48,7 +48,7 @@ class Accelerator:
         if self.name == "kvm":
             return ["-accel", "kvm", "-cpu", "host"]
         # Nehalem boots and moves RDMA traffic faster under emulation than a CPU with wider vectors.
-        return ["-accel", "tcg,thread=multi,tb-size=128", "-cpu", "Nehalem"]
+        return ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "Nehalem"]
 
 
 KVM = Accelerator("kvm")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lab.acceptance import mitogen
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs, JobSpec
@@ -32,8 +33,11 @@ def python(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
 def run_playbook(
     *words: object, cwd: Path = CHECKOUT, timeout: float | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run ansible-playbook without colour, asking nobody, with these variables beside the test's own."""
-    known = {**os.environ, "ANSIBLE_FORCE_COLOR": "0", **environment}
+    """Run ansible-playbook without colour, asking nobody, with these variables beside the test's own.
+
+    With Mitogen, at half the processor time; tests/lab/test_spaces_slurm.py has the playbooks without it.
+    """
+    known = {**os.environ, **mitogen(), "ANSIBLE_FORCE_COLOR": "0", **environment}
     argv = [BIN / "ansible-playbook", *words]
     return ran(*argv, cwd=cwd, stdin=subprocess.DEVNULL, env=known, timeout=timeout)
 

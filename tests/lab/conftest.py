@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from lab import cluster
 from lab.acceptance import BIN, CONVERGED, INVENTORY, Steps, environment, playbook, wheelhouse
 from lab.errors import LabError
 from lab.paths import CHECKOUT
+from lab.spaces.cluster import SpaceLab
 from tests.kit.run import ran
 
 NAME = os.environ.get("SHAKEDOWN_TEST_LAB", "test")
@@ -33,11 +35,13 @@ _IN_USE: set[str] = set()  # labs that a fixture has up now
 class Site:
     """The lab, its playbooks, and where their output goes."""
 
-    lab: cluster.Lab
+    lab: cluster.Lab | SpaceLab
     wheels: Path
     folder: Path
     inventory: Path = INVENTORY
     converged: bool = False
+    # Without Mitogen, as most sites play.
+    plain_ssh: bool = False
     logs: list[Path] = field(default_factory=list)
 
     @cached_property
@@ -59,9 +63,19 @@ class Site:
             wheels=self.wheels,
             log=log,
             inventory=on or self.inventory,
+            plain_ssh=self.plain_ssh,
             **options,
         )
         return well, log.read_text(encoding="utf-8")
+
+    def unchanged(self, **options: Any) -> set[str]:
+        """Play site.yml again and hold that it changed nothing; return the hosts that it looked at."""
+        well, printed = self.play("site.yml", **options)
+        assert well, printed[-4000:]
+        recap = re.findall(r"^(\S+)\s+: ok=\d+\s+changed=(\d+)", printed, re.MULTILINE)
+        changed = re.findall(r"^TASK \[(.*)\] \*+$(?:\n(?!TASK).*)*?\n(changed: .*)$", printed, re.MULTILINE)
+        assert all(count == "0" for _, count in recap), (recap, changed)
+        return {host for host, _ in recap}
 
     def unused(self, run_id: str) -> str:
         """Return the id, of a repetition with a number behind it: an id that was used is refused."""
@@ -93,6 +107,12 @@ class Site:
         self.wait_for_nodes(
             None, lambda state: state == "idle", "Slurm does not come back after the snapshot was restored"
         )
+
+    def tell_neighbours(self) -> None:
+        """Let lldpd say at once what is at its ports, and not within 30 s (tx-interval)."""
+        for machine in ("leaf0", "n1", "n2"):
+            assert self.lab.ssh(machine, ["lldpcli", "update"]).returncode == 0, machine
+        time.sleep(5)
 
     def wait_for_nodes(self, name: str | None, wanted: Callable[[str], bool], complaint: str) -> None:
         """Wait until Slurm's state of a node, or of all, is a wanted one."""
@@ -195,3 +215,22 @@ def fresh(site):
     """The lab as it was right after the playbook, without faults."""
     site.restore()
     return site
+
+
+@pytest.fixture(scope="session")
+def spaces(tmp_path_factory):
+    """Two nodes as namespaces of this host, and their head, converged."""
+    lab = SpaceLab.up(2, "0", f"{NAME}-spaces")
+    try:
+        # The machines run this host's own Python, whichever one the tests have.
+        version = "import sys; print('%d.%d' % sys.version_info[:2])"
+        python = ran("/usr/bin/python3", "-c", version, check=True).stdout.strip()
+        wheels = wheelhouse(Steps(), python=python)
+        inventory = CHECKOUT / "inventories/lab_gpus"
+        made = Site(lab, wheels, tmp_path_factory.mktemp("spaces"), inventory)
+        well, printed = made.play("site.yml")
+        assert well, printed[-4000:]
+        made.plain_ssh = True
+        yield made
+    finally:
+        lab.down()

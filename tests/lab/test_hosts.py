@@ -7,8 +7,6 @@ import pytest
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
-# lldpd says what is at its ports every 30 s (tx-interval), and at once after a start.
-LLDP_S = 40
 CHECK = "/usr/local/libexec/shakedown/host-settings check --all"
 CM = "/sys/kernel/config/rdma_cm/rxe0"
 FORGET_TOS = f"mkdir {CM}; echo 0 > {CM}/ports/1/default_roce_tos; rmdir {CM}"
@@ -109,7 +107,7 @@ def misconfigured(site):
     site.lab.fault_ecn_off("n1", "rail1")
     site.lab.fault_rate("n2", "rail1", 40)
     site.lab.fault_port_down("n2", "rail1")
-    time.sleep(LLDP_S)
+    site.tell_neighbours()
     status, verdict, _ = site.accept("misconfigured", "config")
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
     reasons = {c["cell"]: c["reason"] for c in verdict["cells"]}

@@ -1,12 +1,8 @@
 """Faults of the switch: each is caught, and the switch and the port are named, and no other port."""
 
-import time
-
 import pytest
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
-
-LLDP_S = 40  # lldpd says what is at its ports every 30 s (tx-interval), and at once after a start
 
 
 def failed_cells(verdict):
@@ -36,7 +32,7 @@ def rewritten(site):
     site.lab.fault_rewrite_dscp("n2", "rail0")
     site.lab.fault_bleach_ecn("n1", "rail0")
     site.lab.fault_miswire("n1", "n2", "rail1")
-    time.sleep(LLDP_S)
+    site.tell_neighbours()
     status, verdict, _ = site.accept("rewritten", "config")
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
     return verdict

@@ -118,7 +118,7 @@ def test_every_phase_can_be_called_by_its_name(committed, code):
     phases = ci.phases("x", committed=committed)
     names = [phase.name for phase in phases]
     targets = [phase.argv[-1] for phase in phases if "make" in phase.argv[0]]
-    assert targets == ["lint", code, "test-bare", "test-faults"]
+    assert targets == ["lint", "test-spaces", code, "test-bare", "test-faults"]
     makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
     assert all(f"\n{target}: setup  ## " in makefile for target in targets)
     assert all(names.index(one) < names.index(phase.name) for phase in phases for one in phase.after)

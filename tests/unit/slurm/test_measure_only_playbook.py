@@ -45,19 +45,12 @@ def bare(tmp_path):
     return site
 
 
-def played(site: SubmitHost, run: str, *options: str) -> tuple[int, str]:
-    """Call the playbook; the role that it includes has some thirty tasks more than a run alone."""
-    child = site.start(run, *options)
-    printed, _ = child.communicate(timeout=800)
-    return child.returncode, " ".join(printed.split())
-
-
 def test_a_cluster_that_is_only_measured(bare, tmp_path):
     """Catches: a run that needs what site.yml installs, or that writes anything beside the shared folder."""
     bare.plan("one")
     before = {path for path in tmp_path.rglob("*") if bare.home not in (path, *path.parents)}
     options = ("-e", f"reframe_uv={tmp_path}/kept/uv", "-e", '{"fabric": {"system": "lab"}}')
-    _, said = played(bare, "one", *options)
+    _, said = bare.play("one", *options, limit_s=800)
     assert bare.text("stages").split() == ["config", "fabric", "collective"], said[-3000:]
     assert "Report:" in said
     assert {"venv", "src", "runs", "site.json"} <= {path.name for path in bare.home.iterdir()}
@@ -68,7 +61,7 @@ def test_a_cluster_that_is_only_measured(bare, tmp_path):
     # Without the folder it is refused before anything is written.
     shutil.rmtree(bare.home)
     bare.plan("three")
-    status, said = played(bare, "three", *options)
+    status, said = bare.play("three", *options)
     assert status != 0
     assert f"head: {bare.home} does not exist: make it, on the file system that all nodes share" in said
     assert not bare.home.exists()

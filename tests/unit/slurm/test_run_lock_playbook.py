@@ -23,31 +23,34 @@ def site(tmp_path):
         end(with_argument(f"--prefix={run}/reframe"))
 
 
-def broken_off(site: SubmitHost) -> int:
-    """Start run `one`, kill its playbook in the fabric stage, and return the playbook's process."""
+def broken_off(site: SubmitHost, *, asking: bool = False) -> None:
+    """Start run `one`, kill its playbook in the fabric stage; `asking`: after others wanted to start."""
     site.plan("one")
     site.plan("two")
     site.hang("fabric")
     child = site.start("one")
     site.until(lambda: site.text("queue"), "the fabric stage does not begin")
     assert json.loads(site.text("run.lock"))["pid"] == child.pid
+    if asking:
+        refused_while_it_runs(site, child.pid)
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+
+
+def refused_while_it_runs(site: SubmitHost, pid: int) -> None:
+    """Hold that no other run may start, nor may this one be ended for it."""
     status, said = site.play("two")
     assert status != 0
     assert f"is under way since {json.loads(site.text('run.lock'))['since']}: wait for it, or end it" in said
-    assert f"kill {child.pid}; then to go on with it" in said
+    assert f"kill {pid}; then to go on with it" in said
     status, said = site.play("two", "-e", "run_under_way=cancel")
     assert status != 0
-    assert (
-        f"its ansible-playbook still runs: end it first, on {os.uname().nodename}: kill {child.pid}" in said
-    )
-    os.kill(child.pid, signal.SIGKILL)
-    child.communicate()
-    return child.pid
+    assert f"its ansible-playbook still runs: end it first, on {os.uname().nodename}: kill {pid}" in said
 
 
 def test_a_run_that_was_broken_off_goes_on(site):
     """Catches: two runs on one host; a killed run that cannot be gone on with, or that is begun anew."""
-    broken_off(site)
+    broken_off(site, asking=True)
     reframe = with_argument(f"--prefix={site.home}/runs/one/reframe")
     assert reframe
     status, said = site.play("two")

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from conftest import HERE, ROCE, ROLE
 
+from lab.acceptance import mitogen
 from tests.kit.run import ran
 
 pytestmark = pytest.mark.slow
@@ -91,6 +92,7 @@ class Site:
         environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(self.folder)}
         environment |= {"ANSIBLE_ROLES_PATH": str(REPOSITORY / "roles"), "ANSIBLE_NOCOLOR": "1"}
         environment |= {"ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml"}
+        environment |= mitogen()  # at half the processor time
         environment |= {"HOST_SETTINGS_PATH": str(self.folder / "bin"), "LC_ALL": "C.UTF-8"}
         done = ran(
             "ansible-playbook",

@@ -1,0 +1,63 @@
+"""What needs neither RDMA nor a kernel of its own: two nodes as namespaces of this host. Needs root.
+
+By Ansible alone: the other labs have Mitogen.
+"""
+
+import os
+import re
+import threading
+import time
+
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces of a whole machine need root"),
+    pytest.mark.timeout(1200),
+]
+
+
+def test_second_converge_without_mitogen_changes_nothing(spaces):
+    """Catches: what only Mitogen forgives; a task that changes something each time."""
+    assert spaces.unchanged() >= {"head", "n1", "n2"}
+
+
+def test_killed_job_is_inconclusive(spaces):
+    """Catches: a job cancelled in its middle taken for a good one, or for bad hardware."""
+    cancelled: list[str] = []
+
+    def cancel() -> None:
+        deadline = time.monotonic() + 600
+        while time.monotonic() < deadline and not cancelled:
+            answer = spaces.lab.ssh("head", ["squeue", "--noheader", "--states=RUNNING", "--format=%i %j"])
+            for line in answer.stdout.splitlines():
+                job, _, name = line.partition(" ")
+                if name.startswith("collective."):
+                    spaces.lab.ssh("head", ["scancel", job])
+                    cancelled.append(job)
+                    break
+            time.sleep(0.1)
+
+    killer = threading.Thread(target=cancel, daemon=True)
+    killer.start()
+    status, verdict, _ = spaces.accept("killed")
+    killer.join()
+    assert cancelled, "no job was seen running"
+    assert (status, verdict["outcome"]) == (3, "INCONCLUSIVE"), verdict["reason"]
+    assert not verdict["outcomes"].get("FAIL"), [c for c in verdict["cells"] if c["outcome"] == "FAIL"]
+    assert any("CANCELLED" in cell["reason"] for cell in verdict["cells"]), verdict["cells"][:5]
+
+
+def test_node_that_is_down_before_the_run_is_named(spaces):
+    """Catches: a run that waits for ever for a node that Slurm cannot use, or blames its hardware."""
+    # Any answer of its daemon takes a node back that is down (ReturnToService=2).
+    assert spaces.lab.ssh("n2", ["pkill", "-KILL", "-x", "slurmd"]).returncode == 0
+    update = ["scontrol", "update", "nodename=n2", "state=down", "reason=planted"]
+    assert spaces.lab.ssh("head", update).returncode == 0
+    status, verdict, _ = spaces.accept("node-down")
+    assert status == 3, verdict["reason"]
+    assert not verdict["outcomes"].get("FAIL"), [c for c in verdict["cells"] if c["outcome"] == "FAIL"]
+    reasons = {cell["reason"] for cell in verdict["cells"] if "/n1,n2/" in cell["cell"]}
+    assert reasons
+    down = re.compile(r"n2: it is down( and does not respond)? \(planted\)")
+    others = sorted(reason for reason in reasons if not down.search(reason))
+    assert not others, others
