@@ -1,0 +1,249 @@
+"""Every shipped and every discovered folder has what the playbooks use, and the next command takes it."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from jinja2 import Environment, nodes
+
+from lab.cabling import document
+from shakedown.discover.ask import Answers
+from shakedown.discover.draft_site import describe
+from shakedown.discover.folder import files, write_folder
+from tests.kit.run import ran
+from tests.kit.site import CHECKOUT
+
+sys.path.append(str(CHECKOUT / "tests/unit/discover"))
+import machines
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:invalid escape")]
+JINJA = Environment()  # noqa: S701  (parsed, never rendered)
+# What Ansible and Jinja know by themselves.
+GIVEN = re.compile(
+    r"(ansible|inventory|playbook|role|play)_\w+|groups|group_names|hostvars|omit|item|lookup|query|now|vars|range"
+    r"|dict|namespace|loop|discover_(file|program)"  # the last two by `shakedown discover`
+)
+# Keys whose text is an expression without braces.
+BARE = frozenset({"when", "that", "failed_when", "changed_when", "until"})
+
+
+class Loader(yaml.SafeLoader):
+    """Reads what Ansible reads."""
+
+
+Loader.add_multi_constructor("!", lambda loader, suffix, node: None)
+
+
+def read(file: Path) -> Any:
+    """Return a YAML file's content."""
+    return yaml.load(file.read_text(), Loader)  # noqa: S506  (a SafeLoader)
+
+
+def used(text: str) -> set[str]:
+    """Return the variables that a template needs: neither set in it nor asked whether they are there."""
+    tree = JINJA.parse(text)
+    names = {one.name for one in tree.find_all(nodes.Name) if one.ctx == "load"}
+    made = {one.name for one in tree.find_all(nodes.Name) if one.ctx != "load"}
+    macros = {one.name for one in tree.find_all(nodes.Macro)}
+    asked = {
+        one.name
+        for kind in (nodes.Filter, nodes.Test)
+        for guard in tree.find_all(kind)
+        if guard.name in ("default", "d", "defined", "undefined")
+        for one in ([guard.node] if guard.node else [])
+        if isinstance(one, nodes.Name)
+    }
+    return names - made - macros - asked
+
+
+def templates(content: Any, *, bare: bool = False) -> Iterator[str]:
+    """Yield every template in what a YAML file holds."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from templates(value, bare=key in BARE)
+    elif isinstance(content, list):
+        for value in content:
+            yield from templates(value, bare=bare)
+    elif isinstance(content, str):
+        if "{{" in content or "{%" in content:
+            yield content
+        elif bare:
+            yield f"{{{{ {content} }}}}"
+
+
+def asked_in(content: Any) -> set[str]:
+    """Return the names that a task asks for with `is defined` before it uses them."""
+    return set(re.findall(r"(\w+) is (?:not )?defined", json.dumps(content, default=str)))
+
+
+def set_in(content: Any) -> set[str]:
+    """Return the variables that tasks and plays set."""
+    found: set[str] = set()
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if key in ("vars", "ansible.builtin.set_fact") and isinstance(value, dict):
+                found |= value.keys()
+            if key in ("register", "loop_var", "index_var"):
+                found.add(value)
+            found |= set_in(value)
+        if "role" in content:
+            found |= content.keys()
+    elif isinstance(content, list):
+        for value in content:
+            found |= set_in(value)
+    return found
+
+
+def playbooks_and_roles() -> tuple[dict[str, set[str]], set[str]]:
+    """Return what each file needs, and what the playbooks and roles give by themselves."""
+    needs: dict[str, set[str]] = {}
+    gives: set[str] = set()
+    books = [*(CHECKOUT / "playbooks").rglob("*.yml")]
+    tasks = [file for part in ("tasks", "handlers") for file in (CHECKOUT / "roles").glob(f"*/{part}/*.yml")]
+    known = [file for part in ("defaults", "vars") for file in (CHECKOUT / "roles").glob(f"*/{part}/*.yml")]
+    for file in (*books, *tasks, *known):
+        content = read(file)
+        gives |= set_in(content)
+        if file in known:
+            gives |= {*(content or {})}
+        name = str(file.relative_to(CHECKOUT))
+        for task in content if isinstance(content, list) else [content]:
+            found = {one for text in templates(task) for one in used(text)}
+            needs.setdefault(name, set()).update(found - asked_in(task))
+            for text in templates(task):
+                if "template_vars=" in text:
+                    gives.update(re.findall(r"'(\w+)':", text))
+    for file in (CHECKOUT / "roles").glob("*/templates/*"):
+        text = file.read_text()
+        needs[str(file.relative_to(CHECKOUT))] = used(text)
+        # What one template sets, those that it includes may use.
+        gives |= {one.name for one in JINJA.parse(text).find_all(nodes.Name) if one.ctx == "store"}
+    for options in specifications():
+        gives |= options.keys()  # refused by its name where it is required and not there
+    return needs, gives
+
+
+def specifications() -> Iterator[dict[str, Any]]:
+    """Yield the options of every entry point of every role."""
+    for file in sorted((CHECKOUT / "roles").glob("*/meta/argument_specs.yml")):
+        for entry in read(file)["argument_specs"].values():
+            yield entry.get("options", {})
+
+
+def variables_of(folder: Path) -> set[str]:
+    """Return every variable that a folder gives to a host or to all."""
+    found: set[str] = set()
+    for file in folder.glob("group_vars/**/*.yml"):
+        found |= {*(read(file) or {})}
+    for own in hosts_of(folder).values():
+        found |= own.keys()
+    return found
+
+
+def hosts_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the variables that a folder's own file of hosts gives each."""
+    found = read(folder / "hosts.yml") if (folder / "hosts.yml").exists() else document("own", "foreign")
+    groups = [found["_meta"]["hostvars"]] if "_meta" in found else [g.get("hosts") for g in found.values()]
+    return {name: own for hosts in groups for name, own in (hosts or {}).items() if own}
+
+
+def lost(netdev: int) -> dict[str, Any]:
+    """The answers of three nodes, one of which lost a GPU and a NIC."""
+    answers = machines.answers(*(machines.hgx(f"gpu{n}", n) for n in (1, 2, 3)), silent={"gpu4": "DOWN"})
+    broken = answers["nodes"]["gpu3"]
+    broken["topology"]["gpus"].pop()
+    del broken["nics"][netdev]
+    return answers
+
+
+def changed(**nic: Any) -> dict[str, Any]:
+    """The answers of three nodes whose NICs are all of another kind."""
+    answers = machines.answers(*(machines.hgx(f"gpu{n}", n) for n in (1, 2, 3)))
+    for node in answers["nodes"].values():
+        for one in node["nics"]:
+            one.update(nic)
+    return answers
+
+
+DISCOVERED = {
+    "lab_of_lldp": machines.lab(),
+    "lab_without": machines.lab(lldp=False),
+    "one": machines.answers(machines.hgx("gpu1", 1)),
+    "lost": lost(2),
+    "bonds": changed(master="bond0", ipv4=[]),
+    "infiniband": changed(link_layer="InfiniBand"),
+    "bare": machines.answers(machines.answer("n1", [machines.nic("eno1", "192.0.2.1/24")])),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """Every folder, by name."""
+    made = {folder.name: folder for folder in (CHECKOUT / "inventories").iterdir() if folder.is_dir()}
+    for name, answers in DISCOVERED.items():
+        made[name] = tmp_path_factory.mktemp("sites") / name
+        write_folder(made[name], files(describe(Answers.model_validate(answers)), name))
+    return made
+
+
+def test_every_variable_that_a_role_uses_is_given_in_every_folder(folders):
+    """Catches: `'mgmt_subnet' is undefined`: a variable without a default that a folder does not have, and
+    one that is there and holds nothing (`omit`), which `is defined` takes for a value."""
+    needs, gives = playbooks_and_roles()
+    missing = {
+        f"{folder}: {name} of {file}"
+        for folder, path in folders.items()
+        for given in [gives | variables_of(path)]
+        for file, names in needs.items()
+        for name in names - given
+        if not GIVEN.fullmatch(name)
+    }
+    assert sorted(missing) == []
+    for path in folders.values():
+        for file in path.rglob("*.yml"):
+            assert not re.search(r"\bomit\b", file.read_text()), file
+
+
+def test_no_role_refuses_what_a_folder_says_of_its_hosts(folders):
+    """Catches: NICs without a leaf, as discover writes them where no cable is known, that a role requires."""
+    known = [*specifications()]
+    wrong = {
+        f"{folder}: {host}: {message}"
+        for folder, path in folders.items()
+        for host, own in hosts_of(path).items()
+        for options in known
+        for name in options.keys() & own.keys()
+        for message in ArgumentSpecValidator({name: options[name]}).validate({name: own[name]}).error_messages
+    }
+    assert sorted(wrong) == []
+
+
+@pytest.mark.parametrize("name", DISCOVERED)
+def test_every_discovered_folder_can_be_planned_whole_and_in_part(folders, name, shakedown):
+    """Catches: a folder that discover wrote and that its very next command, as it is printed, refuses."""
+    learn = ["--learn"] if "--learn" in (folders[name] / "group_vars/all/acceptance.yml").read_text() else []
+    first = next(iter(DISCOVERED[name]["nodes"]))
+    for part in ([], ["--nodes", first]):
+        status, _, err = shakedown("plan", folders[name], *learn, *part)
+        assert status == 0, err
+
+
+@pytest.mark.timeout(900)
+def test_the_check_of_a_discovered_folder_ends_without_an_undefined_variable(folders):
+    """Catches: `site.yml --check` of a new folder that breaks off with a template's words where no host tells
+    its network: OpenMPI reads it though nothing is managed."""
+    always = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    always |= {"manage": {"hosts": False}}
+    book = [Path(sys.executable).with_name("ansible-playbook"), "-i", folders["lab_without"]]
+    alone = ["unshare", "--map-root-user", "--net", *book, "playbooks/site.yml", "--check"]
+    done = ran(*alone, "-e", json.dumps(always), cwd=CHECKOUT)
+    said = " ".join(done.stdout.split())
+    assert "is undefined" not in said and "Traceback" not in said, said[-3000:]
+    assert "OpenMPI's start-up and the shared folder's is not known on head, n1, n2: say it in" in said
+    assert "group_vars/all/site.yml, mgmt_subnet: 192.0.2.0/24 for example" in said
