@@ -162,7 +162,7 @@ def _write(folder: Path, found: FoundSite, *, as_json: bool) -> int:
     )
     for path, number, line in check:
         typer.echo(f"  {folder / path}:{number}: {line[:150]}")
-    typer.echo(f"Then: shakedown plan {folder}")
+    typer.echo(f"Then: shakedown plan {folder}{' --learn' if found.only_memory else ''}")
     return ExitStatus.PASS
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shakedown.records.plan import Plan
 
 _SHOWN = 5  # of the marked lines
+_NOTES = 20  # nodes that did not answer, or not as their fellows
 
 
 @command("shakedown plan inventories/lab --output reports/runs/first")
@@ -87,7 +88,7 @@ def plan(
     A job that its partition would refuse is refused here, with both times.
     """
     from shakedown.benchmarks.planning import read_site
-    from shakedown.discover.folder import MARK, guesses
+    from shakedown.discover.folder import MARK, guesses, notes
     from shakedown.intent.part import named_nodes, named_rails
     from shakedown.intent.slurm_block import slurm_time
     from shakedown.plan.scope import WantedScope, with_variables
@@ -118,6 +119,12 @@ def plan(
         typer.echo(slurm_time(longest_s(jobs.jobs)))
         return
     deliver(made, jobs, output, as_json=as_json)
+    if not as_json:
+        told = notes(inventory)
+        for note in told[:_NOTES]:
+            typer.echo(note)
+        if len(told) > _NOTES:
+            typer.echo(f"{len(told) - _NOTES} more such lines: {inventory / 'hosts.yml'}")
     if not as_json and (marked := guesses(inventory)):
         more = f" and {len(marked) - _SHOWN} more" if len(marked) > _SHOWN else ""
         typer.echo(

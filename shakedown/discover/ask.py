@@ -100,6 +100,7 @@ class Answers(Document):
         HostName, Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
     ] = Field(default_factory=dict)  # under which the nodes are reached, where that is known
     connections: dict[HostName, Connection] = Field(default_factory=dict)  # how Ansible reached them
+    gres: dict[HostName, Annotated[int, Field(ge=0, le=1024)]] = Field(default_factory=dict)  # GPUs, by Slurm
     submit: HostName | None = None
     partition: Name | None = None
     max_time: Annotated[str, Field(max_length=32, pattern=r"^[0-9:-]*$")] = (
@@ -277,7 +278,8 @@ _JOB_MINUTES = 5
 _RESERVED = frozenset({"MAINT", "MAINTENANCE", "RESERVED"})
 _OUT = _RESERVED | {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "FUTURE"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_FIELD = re.compile(r"(?:^|\s)(PartitionName|MaxTime|NodeName|NodeAddr|Partitions|Nodes)=(\S*)")
+_FIELD = re.compile(r"(?:^|\s)(PartitionName|MaxTime|NodeName|NodeAddr|Partitions|Nodes|Gres)=(\S*)")
+_GPUS = re.compile(r"(?:^|,)gpu(?::[A-Za-z0-9_.-]{1,64})?:([0-9]{1,3})(?=[,(]|$)")  # gpu:h100:8(S:0-1)
 _ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
 
 
@@ -320,7 +322,8 @@ def ask_slurm(
             f"no node of partition {partition} can be used now",
             fix=f"{held[0]} is reserved: give --reservation" if held else "see sinfo -R; ask by --ansible",
         )
-    documents = answers_in(_run(partition, usable, _options(block)))
+    gres = {name: sum(map(int, _GPUS.findall(lines[name].get("Gres", "")))) for name in usable}
+    documents = answers_in(_run_with_gpus(partition, usable, _options(block), min(gres.values())))
     if not documents:
         raise BadInput("the job ran and no node answered", fix="is python3 on the nodes? ask one by srun")
     silent |= {name: "the job ran and it did not answer" for name in usable if name not in documents}
@@ -329,6 +332,7 @@ def ask_slurm(
         {name: document for name, document in documents.items() if name in usable},
         silent={name: why[:300] for name, why in silent.items()},
         addresses=_addresses(lines, usable),
+        gres=gres if any(gres.values()) else {},
         submit=platform.node().partition(".")[0] or None,
         partition=partition,
         max_time="" if limit == "UNLIMITED" else limit,
@@ -382,6 +386,19 @@ def _addresses(lines: Mapping[str, Mapping[str, str]], nodes: Iterable[str]) -> 
         if _ADDRESS.fullmatch(address):
             found[node] = address
     return found
+
+
+def _run_with_gpus(partition: str, nodes: list[str], options: list[str], gpus: int) -> str:
+    """Run the probe with so many GPUs of each node: where Slurm constrains devices, others are not seen.
+
+    Where they are not to be had, the probe runs without, and what PCI shows beyond is told. Raises BadInput.
+    """
+    if gpus and not any("--gres" in option or "--gpus" in option for option in options):
+        try:
+            return _run(partition, nodes, [*options, f"--gres=gpu:{gpus}"])
+        except BadInput:
+            pass
+    return _run(partition, nodes, options)
 
 
 def _run(partition: str, nodes: list[str], options: list[str]) -> str:

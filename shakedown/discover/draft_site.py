@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shakedown.discover.ask import Answers, NicAnswer, NodeAnswer
-from shakedown.discover.nics import Cabling, NicWithRole, Role, fabric_gbps, judge_nics, of_lldp, pci_device
+from shakedown.discover.nics import (
+    Cabling,
+    NicWithRole,
+    Role,
+    fabric_gbps,
+    is_fellow,
+    judge_nics,
+    of_lldp,
+    pci_device,
+    usual_nics,
+)
 from shakedown.intent.rules import HOST_MTU, LINK_MTU
 from shakedown.intent.site import Fabric, NicSpec, Site
 from shakedown.nics.families import family_of
@@ -19,6 +29,9 @@ from shakedown.topology.host_map import pairs
 
 _SWITCH_MTU = 9216  # the MTU that vendors' guides give a RoCE fabric's switches: room for hosts of 9000 bytes
 _UNKNOWN_GBPS = 100  # where no NIC tells its rate
+_AMD = "0x1002"
+# How the first line on a node begins that differs from most of its kind; `plan` repeats it.
+ODD = "Not as its fellows"
 _WIDEST = 8  # a subnet wider than this between two NICs of one rail is no rail's
 
 
@@ -87,6 +100,11 @@ class FoundSite:
     notes: tuple[str, ...] = field(default_factory=tuple)
 
     @property
+    def only_memory(self) -> bool:
+        """Whether nothing but memory is left to measure. Physics has no floor for it: it is to be learnt."""
+        return not any(node.gpus for node in self.nodes) and not (self.rails and len(self.nodes) > 1)
+
+    @property
     def gpu_model(self) -> str | None:
         """The one model of all GPUs, or None."""
         models = {gpu.model for node in self.nodes for gpu in node.gpus}
@@ -106,7 +124,10 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
         name: [one.nic for one in judged[name] if one.role is Role.COMPUTE]
         for name in sorted(nodes, key=natural_key)
     }
+    gpus = _all_gpus(answers, judged, chosen)
+    notes += _odd(answers, judged, gpus)
     notes += _uneven(chosen)
+    notes += _left_out(judged, chosen)
     rails, rail_of = _rails(nodes, chosen)
     speed = fabric_gbps(nodes)
     mtus = Counter(nic.mtu_bytes for nics in chosen.values() for nic in nics if nic.mtu_bytes)
@@ -123,8 +144,12 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
         FoundNode(
             name=name,
             address=_address(name, nodes[name], answers),
-            nics=tuple(_nic(name, nic, rail_of[name, nic.netdev], cables, table) for nic in chosen[name]),
-            gpus=_gpus(nodes[name], chosen[name]),
+            nics=tuple(
+                _nic(name, one, rail_of[name, one.nic.netdev], cables)
+                for one in judged[name]
+                if one.role is Role.COMPUTE
+            ),
+            gpus=gpus[name],
             others=tuple(one for one in judged[name] if one.role is not Role.COMPUTE),
             numa_nodes=max(len(nodes[name].topology.numa), 1),
         )
@@ -168,9 +193,12 @@ def _cables(nodes: Mapping[str, NodeAnswer], table: Cabling | None, notes: list[
     return {**heard, **(table or {})}
 
 
-def _nic(node: str, nic: NicAnswer, rail: str, cables: Cabling, table: Cabling | None) -> FoundNic:
+def _nic(node: str, judged: NicWithRole, rail: str, cables: Cabling) -> FoundNic:
+    nic = judged.nic
     cable = cables.get((node, nic.netdev))
     guess = "" if len(nic.ipv4) == 1 else f"also has {', '.join(nic.ipv4[1:])}"
+    if not judged.sure:
+        guess = f"{ODD.lower()}: {judged.why}"
     return FoundNic(
         rail=rail,
         netdev=nic.netdev,
@@ -192,6 +220,82 @@ def _gpus(node: NodeAnswer, nics: Sequence[NicAnswer]) -> tuple[FoundGpu, ...]:
         FoundGpu(index=int(gpu.index), model=_model(gpu.name), nearest_nic=near.get(gpu.bdf))
         for gpu in sorted(node.topology.gpus, key=lambda one: int(one.index))
     )
+
+
+def _gpu_count(name: str, answers: Answers) -> int:
+    """Return how many GPUs the witness names that sees most: nvidia-smi, PCI or Slurm."""
+    topology = answers.nodes[name].topology
+    return max(len(topology.gpus), len(topology.gpu_devices()), answers.gres.get(name, 0))
+
+
+def _all_gpus(
+    answers: Answers, judged: Mapping[str, Sequence[NicWithRole]], chosen: Mapping[str, Sequence[NicAnswer]]
+) -> dict[str, tuple[FoundGpu, ...]]:
+    """Return each node's GPUs; where it lost some, those that a whole node of its kind has."""
+    own = {name: _gpus(answers.nodes[name], chosen[name]) for name in chosen}
+    for name, wanted in _wanted_gpus(answers, judged).items():
+        whole = next((gpus for gpus in own.values() if len(gpus) == wanted), None)
+        if len(own[name]) < wanted and whole is not None:
+            own[name] = whole
+    return own
+
+
+def _wanted_gpus(answers: Answers, judged: Mapping[str, Sequence[NicWithRole]]) -> dict[str, int]:
+    """Return how many GPUs each node should have: as most of its kind, or more where it has more.
+
+    Where as many nodes say one number as another, the larger holds: GPUs are lost, and none is found.
+    """
+    usual_nic = usual_nics({name: list(own) for name, own in judged.items()})
+    counts = {name: _gpu_count(name, answers) for name in judged}
+    # Without a fabric nothing but its GPUs tells a node's kind: one that has none is of another.
+    kind = [n for n, own in judged.items() if is_fellow(own, usual_nic) and (usual_nic or counts[n])]
+    number = Counter(counts[name] for name in kind)
+    usual = max(number, key=lambda count: (number[count], count)) if number else 0
+    return {name: max(count, usual) if name in kind else count for name, count in counts.items()}
+
+
+def _odd(
+    answers: Answers, judged: Mapping[str, Sequence[NicWithRole]], gpus: Mapping[str, Sequence[FoundGpu]]
+) -> Iterator[str]:
+    """Yield a line for each node that lacks what most of its kind have, or whose witnesses disagree."""
+    wanted, hidden = _wanted_gpus(answers, judged), list[str]()
+    for name in sorted(judged, key=natural_key):
+        topology, said = answers.nodes[name].topology, list[str]()
+        seen = {"nvidia-smi": len(topology.gpus), "PCI": len(topology.gpu_devices())}
+        if name in answers.gres:
+            seen["Slurm"] = answers.gres[name]
+        if seen["PCI"] and not gpus[name]:
+            hidden.append(name)
+            del seen["nvidia-smi"]
+        if {*seen.values()} != {wanted[name]}:
+            told = ", ".join(f"{who} {many}" for who, many in seen.items())
+            said.append(f"{told} of {wanted[name]} GPUs")
+        lost = (one for one in judged[name] if one.role is Role.COMPUTE and not one.sure)
+        said += [f"{one.nic.netdev}: {one.why}" for one in lost]
+        if said:
+            yield f"{ODD}: {name}: {'; '.join(said)}"
+    if hidden:
+        amd = answers.nodes[hidden[0]].topology.gpu_devices()[0].vendor == _AMD
+        why = (
+            ": AMD's, which no benchmark here reads; CPU, memory and fabric are"
+            if amd
+            else " and nvidia-smi does not: a job sees those that it asks for; discover again by --ansible"
+        )
+        yield (
+            f"Not measured: the GPUs of {len(hidden)} nodes ({hidden[0]} and its like), which PCI shows{why}"
+        )
+
+
+def _left_out(
+    judged: Mapping[str, Sequence[NicWithRole]], chosen: Mapping[str, Sequence[NicAnswer]]
+) -> Iterator[str]:
+    """Yield why no NIC is of the fabric though there are RDMA devices."""
+    if any(chosen.values()):
+        return
+    why = Counter(one.why for own in judged.values() for one in own if one.nic.rdma)
+    for reason, many in why.most_common(3):
+        name, nic = next((n, one.nic) for n, own in judged.items() for one in own if one.why == reason)
+        yield f"Not measured: {many} RDMA NICs ({name} {nic.netdev} {nic.rdma[0]} and its like): {reason}"
 
 
 def _model(name: str) -> str:
@@ -312,7 +416,7 @@ def _node(site: Site, found: FoundNode, answer: NodeAnswer) -> Iterator[Differen
             yield Difference(
                 f"{name} {new.netdev}", "NIC of the fabric", "not listed", f"{new.rdma_device}, {new.ipv4}"
             )
-    gpus, here = site.gpus.get(name, 0), len(found.gpus)
+    gpus, here = site.gpus.get(name, 0), len(answer.topology.gpus)
     if gpus != here:
         yield Difference(name, "GPUs", str(gpus), str(here))
 

@@ -32,6 +32,16 @@ def guesses(inventory: Path) -> list[str]:
     return found
 
 
+def notes(inventory: Path) -> list[str]:
+    """Return what discover noted of nodes at the top of the folder's hosts, and nobody has taken away."""
+    try:
+        lines = (inventory / "hosts.yml").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    begin = f"{MARK}: "
+    return [printable(line.removeprefix(begin))[:_COMMENT] for line in lines if line.startswith(begin)]
+
+
 # Everything that came from outside is a name by a pattern without braces, or is cleaned for a comment,
 # because Ansible evaluates templates in what it reads.
 
@@ -220,8 +230,8 @@ def _acceptance(site: FoundSite) -> Iterator[str]:
         yield "      - {operations: [all_reduce], min_bytes: 1073741824, max_bytes: 8589934592, repeats: 3}"
         yield f"    expect: {{nvls: false, gdr: true}}{_CHECK}: a ring, with GPUDirect RDMA between nodes"
         yield "    variables: {NCCL_ALGO: Ring}"
-    if not gpus and not (site.rails and several):
-        # Nothing but memory is left to measure; physics has no floor for it, so that it is to be learnt.
+    if site.only_memory:
+        yield "  # No floor for memory is derived: plan with --learn, and sign what the first run measures."
         yield f"  stream: {{numa_nodes: {max(node.numa_nodes for node in site.nodes)}}}"
 
 

@@ -2,23 +2,26 @@
 
 import csv
 import io
+import ipaddress
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shakedown.discover.ask import PORT_PATTERN, NicAnswer, NodeAnswer
 from shakedown.nos.lldp import neighbours
 from shakedown.records.errors import BadInput
 from shakedown.records.untrusted import read_plain
+from shakedown.records.wording import natural_key
 from shakedown.topology.distance import Distance
 from shakedown.topology.host_map import GDR_LIMIT, HostDevice, distance
 
 # Pure. A NIC is of the fabric if nothing speaks against it; what does is said beside it in the site's folder.
 
 _ORDER = list(Distance)
+_T = TypeVar("_T")
 
 
 class Role(StrEnum):
@@ -40,7 +43,93 @@ class NicWithRole(NamedTuple):
 def judge_nics(nodes: Mapping[str, NodeAnswer]) -> dict[str, list[NicWithRole]]:
     """Return every node's NICs that have an RDMA device, or an address, with their roles."""
     speed = fabric_gbps(nodes)
-    return {name: _of_node(node, speed) for name, node in nodes.items()}
+    found = {name: _of_node(node, speed) for name, node in nodes.items()}
+    usual = usual_nics(found)
+    return {name: _as_fellows(own, usual) for name, own in found.items()}
+
+
+class UsualNic(NamedTuple):
+    """A NIC of the fabric as most nodes have it; None where they do not agree."""
+
+    rdma: str | None
+    network: ipaddress.IPv4Network | None
+    speed_mbps: int | None
+    mtu_bytes: int | None
+
+
+def usual_nics(judged: Mapping[str, list[NicWithRole]]) -> dict[str, UsualNic]:
+    """Return the NICs of the fabric that most nodes have, by interface; of two nodes there is no most."""
+    by_name: dict[str, list[NicAnswer]] = {}
+    for own in judged.values():
+        for one in own:
+            if one.role is Role.COMPUTE:
+                by_name.setdefault(one.nic.netdev, []).append(one.nic)
+    least = len(judged) // 2 + 1
+    return {
+        netdev: UsualNic(
+            _agreed((nic.rdma[0] for nic in nics), least),
+            _agreed((ipaddress.IPv4Interface(nic.ipv4[0]).network for nic in nics), least),
+            _agreed((nic.speed_mbps for nic in nics), least),
+            _agreed((nic.mtu_bytes for nic in nics), least),
+        )
+        for netdev, nics in by_name.items()
+        if len(nics) >= least and len(judged) > 2
+    }
+
+
+def _agreed(values: Iterable[_T], least: int) -> _T | None:
+    """Return the value that at least so many have."""
+    value, many = Counter(values).most_common(1)[0]
+    return value if many >= least else None
+
+
+def is_fellow(own: Iterable[NicWithRole], usual: Mapping[str, UsualNic]) -> bool:
+    """Whether a node is of the kind that most are: it has at least half of their fabric's NICs."""
+    return 2 * len({one.nic.netdev for one in own} & usual.keys()) >= len(usual)
+
+
+def _as_fellows(own: list[NicWithRole], usual: Mapping[str, UsualNic]) -> list[NicWithRole]:
+    """Return a node's NICs, with those of the fabric that most nodes have: also what is broken or gone here.
+
+    What was lost on the day of discovery is planned, so that it fails, and is no part of what is wanted.
+    """
+    planned = {one.nic.netdev for one in own if one.role is Role.COMPUTE}
+    lost = [netdev for netdev in usual if netdev not in planned]
+    if not usual or not lost or not is_fellow(own, usual):
+        return own
+    numbers = {
+        int(address.ip) - int(address.network.network_address)
+        for one in own
+        if one.nic.netdev in usual and one.nic.ipv4
+        for address in [ipaddress.IPv4Interface(one.nic.ipv4[0])]
+    }
+    made = {one.nic.netdev: one for one in own}
+    for netdev in lost:
+        there = made.get(netdev)
+        nic = _restored(netdev, there.nic if there else None, usual[netdev], numbers)
+        if nic is not None:
+            why = there.why if there else "it is not there"
+            made[netdev] = NicWithRole(nic, Role.COMPUTE, why, False)
+    # In the order of the names that most nodes have, so that rails keep theirs.
+    return sorted(made.values(), key=lambda one: natural_key(one.nic.netdev))
+
+
+def _restored(netdev: str, nic: NicAnswer | None, usual: UsualNic, numbers: set[int]) -> NicAnswer | None:
+    """Return a NIC with what most nodes have where this one has nothing; None: its address is not known.
+
+    `numbers`: this node's place in the networks of its other NICs. One alone tells its place in all of them.
+    """
+    ipv4 = nic.ipv4 if nic else ()
+    if not ipv4:
+        if usual.network is None or len(numbers) != 1 or not 0 < min(numbers) < usual.network.num_addresses:
+            return None
+        ipv4 = (f"{usual.network[min(numbers)]}/{usual.network.prefixlen}",)
+    rdma = nic.rdma if nic and nic.rdma else (usual.rdma,) if usual.rdma else ()
+    if not rdma:
+        return None
+    if nic is None:
+        nic = NicAnswer(netdev=netdev, up=False, speed_mbps=usual.speed_mbps, mtu_bytes=usual.mtu_bytes)
+    return nic.model_copy(update={"ipv4": ipv4, "rdma": rdma})
 
 
 def fabric_gbps(nodes: Mapping[str, NodeAnswer]) -> int | None:
