@@ -198,6 +198,7 @@ POSSIBLE: dict[str, Range] = {
 _OF_METRIC = {
     "time_reduction": Range(-math.inf, 100, high_too=False),  # 100 %: no time at all
     "traffic_share": Range(),  # nothing may have passed the fabric
+    "share_of_host": Range(low_too=False),  # of two measured rates; GPU memory may be the faster one
 }
 _WITHIN = Rule.WITHIN.value  # looked up once, not for each cell that passes
 # What a rule that a cell has broken makes of it; every other leaves it undecided.
