@@ -176,7 +176,13 @@ def with_losses(*losses: float) -> str:
 @cases(
     "losses, outcome, words",
     ([0.9] * 8, "FAIL", "the loss does not fall"),
-    ([6.5, 1.0, 0.9, 0.8, 0.7, 0.8, 0.9, 6.6], "FAIL", "does not fall"),
+    ([6.5, 1.0, 0.9, 0.8, 0.7, 0.8, 0.9, 6.6], "INCONCLUSIVE", "not known to fall"),
+    (
+        [6.1, 6.9, 6.2, 6.8, 6.1, 7.0, 6.0, 7.1],
+        "INCONCLUSIVE",
+        "not known to fall",
+    ),  # by chance it ends higher
+    ([5.0, 5.1, 5.2, 5.3, 5.4, 5.5, 5.6, 5.7], "FAIL", "does not fall"),
     ([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2], "FAIL", "0.9 at step 1, where random weights guess"),
     ([7.1, 6.0, 7.0, 6.1, 6.9, 6.2, 6.8, 6.1], "INCONCLUSIVE", "not known to fall"),
 )
