@@ -426,11 +426,12 @@ def reseat(intent: dict[str, Any], ports: list[str]) -> State:
     if not ports or set(ports) - set(intent["ports"]):
         raise Refused(f"reseat wants ports of the intent: {', '.join(intent['ports'])}")
     for port in ports:
-        roots = [q for q in json.loads(run("tc", "-j", "qdisc", "show", "dev", port)) if q.get("root")]
-        planted = roots[0]["handle"] == FAULT_HANDLE
+        shown = json.loads(run("tc", "-j", "qdisc", "show", "dev", port))
+        root = next((one["handle"] for one in shown if one.get("root")), "0:")  # none: as the kernel's own
+        planted = root == FAULT_HANDLE
         seat = f"parent {FAULT_HANDLE}1" if planted else "root"
         lines = queue_lines(port, wanted(intent)[port]["queues"], float(intent["link_speed_gbps"]), seat)
-        if not planted and roots[0]["handle"] != "0:":
+        if not planted and root != "0:":
             lines.insert(0, f"qdisc del dev {port} root")
         run("tc", "-batch", "-", stdin="\n".join(lines) + "\n")
     return {"found": read(ports)}

@@ -25,6 +25,7 @@ from shakedown.daytwo.nightly.plan import (
     check,
     choose,
     covered_slots,
+    never_at_night,
     nightly_plan,
     nights_to_cover,
     site_tonight,
@@ -109,6 +110,7 @@ class Nightly:
                 "started": now.strftime(_TIME),
                 "not_idle": not_idle,
                 "nights_to_cover": nights_to_cover(costs, budget_s=self.config.budget_s),
+                "never": never_at_night(whole),
                 "acted": self.config.drain.act,
             }
             if not shares:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import EveryNight, NodeAlone, Pairs
+from shakedown.benchmarks.base.contract import EveryNight, NodeAlone, NotAtNight, Pairs
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.intent.acceptance import AcceptanceBase
@@ -213,6 +213,17 @@ def alone_slots(site: Site) -> dict[str, tuple[str, ...]]:
             if having:
                 found[key] = having
     return found
+
+
+def never_at_night(site: Site) -> tuple[str, ...]:
+    """Return what the site's acceptance asks for and no night measures, each with the reason."""
+    return tuple(
+        f"{one.section.key}: {one.night.why}"
+        for one in BENCHMARKS
+        if isinstance(one.night, NotAtNight)
+        and one.section
+        and getattr(site.acceptance, one.section.key, None)
+    )
 
 
 def nightly_plan(

@@ -37,6 +37,7 @@ class Night(Record):
     not_idle: dict[str, str]  # node: what Slurm says of it
     shares: int = 0
     nights_to_cover: int
+    never: tuple[str, ...] = ()  # what acceptance asks for and no night measures, with the reason
     overdue: tuple[str, ...]  # node slot, beyond twice the nights that a round takes
     failed: tuple[str, ...] = ()  # reasons of cells, each with its place, worst first
     alarms: tuple[HistoryChange, ...] = ()  # standing
@@ -69,6 +70,7 @@ def text(night: Night) -> str:
         f"{night.measured} of {night.planned} cells measured on {count(len(night.nodes), 'node')} in "
         f"{count(night.shares, 'group')}, {night.started} to {night.ended}",
         f"every node x rail x test has its turn in {count(night.nights_to_cover, 'idle night')}",
+        *(f"in acceptance alone: {one}" for one in night.never),
     ]
     if night.not_idle:
         some = ", ".join(f"{n} ({s})" for n, s in list(night.not_idle.items())[:10])

@@ -26,6 +26,7 @@ from shakedown.daytwo.nightly.plan import (
     alone_slots,
     choose,
     covered_slots,
+    never_at_night,
     nightly_plan,
     nights_to_cover,
     slot_costs,
@@ -298,6 +299,14 @@ NIGHT = Night(
     acted=False,
     problems=(),
 )
+
+
+def test_what_no_night_measures_is_said():
+    """Catches: "every test has its turn" of a site whose trainings and collectives no night starts."""
+    never = never_at_night(site_of(site_document(), Path("x")))
+    assert [one.partition(":")[0] for one in never] == ["mpi"]
+    said = text(NIGHT.model_copy(update={"never": never}))
+    assert "in acceptance alone: mpi: one job over all nodes" in said
 
 
 def test_what_decides_nothing_stands_apart():

@@ -185,6 +185,17 @@ def test_the_program_for_a_leaf_needs_no_package(tmp_path):
     assert "fabric.roce.cnp.priority is 3" in json.loads(done.stdout)["refused"]
 
 
+def test_a_port_without_any_queue_is_given_its_queues(monkeypatch):
+    """Catches: a traceback on the switch for a port of which the kernel lists no root."""
+    told: list[str] = []
+    monkeypatch.setattr(leaf, "run", lambda *argv, stdin="": told.append(stdin) or "[]")
+    monkeypatch.setattr(leaf, "wanted", lambda intent: {"swp1": {"queues": {}}})
+    monkeypatch.setattr(leaf, "queue_lines", lambda port, queues, gbps, seat: [f"qdisc add {port} {seat}"])
+    monkeypatch.setattr(leaf, "read", lambda ports: {})
+    leaf.reseat({"ports": {"swp1": {}}, "link_speed_gbps": 100}, ["swp1"])
+    assert told[-1] == "qdisc add swp1 root\n"
+
+
 def test_rules_are_standard_library_only():
     """Catches an import that a switch cannot satisfy."""
     tree = ast.parse(Path(rules.__file__).read_text())
