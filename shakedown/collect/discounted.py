@@ -313,7 +313,7 @@ def _gpus_shown(folder: Path, measurements: Iterable[Measurement]) -> Iterator[t
 
 def _shown_in(path: Path, node: str) -> Iterator[tuple[str, str, list[str]]]:
     """Yield what one file shows, if it is of a kind that names GPUs; `node`: the first of its job."""
-    look, rate, worker = (kind.fullmatch(path.name) for kind in (_LOOK, _RATE, _WORKER))
+    look, rate, worker = _LOOK.fullmatch(path.name), _RATE.fullmatch(path.name), _WORKER.fullmatch(path.name)
     if not (look or rate or worker or path.name == INVENTORY):
         return
     text = read_output(path).decode("utf-8", "replace")
