@@ -132,25 +132,26 @@ class SubmitHost:
         for name, content in planned(run).items():
             (self.runs / run / name).write_bytes(content)
 
-    def start(self, run: str, *options: str, quick: bool = False) -> subprocess.Popen[str]:
-        """Call the acceptance playbook. `quick`: with Mitogen, which outlives a playbook that is killed."""
+    def start(self, run: str, *options: str, **environment: str) -> subprocess.Popen[str]:
+        """Call the acceptance playbook."""
         argv = [BIN / "ansible-playbook", "-i", self.inventory, "playbooks/acceptance.yml", "-e"]
         return subprocess.Popen(
             [*map(str, argv), f"run_id={run}", *options],
             cwd=CHECKOUT,
-            env={**self.environment, **(mitogen() if quick else {})},
+            env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
-    def play(self, run: str, *options: str, limit_s: float = 250) -> tuple[int, str]:
+    def play(self, run: str, *options: str, limit_s: float = 250, quick: bool = True) -> tuple[int, str]:
         """Call it and wait; return its status and what it printed, on one line.
 
-        With Mitogen, at half the processor time; tests/lab/test_spaces_slurm.py has the playbook without it.
+        `quick`: with Mitogen, at half the processor time. It has a sudo of its own, and outlives a playbook
+        that is killed. tests/lab/test_spaces_slurm.py has the playbook without it.
         """
-        child = self.start(run, *options, quick=True)
+        child = self.start(run, *options, **(mitogen() if quick else {}))
         printed, _ = child.communicate(timeout=limit_s)
         return child.returncode, " ".join(printed.split())
 

@@ -29,6 +29,9 @@ def sudo(tmp_path):
     return program, log
 
 
+OWN_SUDO = {"ANSIBLE_STRATEGY": "linear"}  # Mitogen does not call that of a test
+
+
 @pytest.mark.parametrize("run_as", [None, "nobody"])
 def test_jobs_are_of_an_ordinary_user_where_the_site_has_sudo(tmp_path, sudo, run_as):
     """Catches: jobs and stage folder of root because the hosts' settings need sudo; run_as that nothing
@@ -43,7 +46,7 @@ def test_jobs_are_of_an_ordinary_user_where_the_site_has_sudo(tmp_path, sudo, ru
     site.inventory.write_text(json.dumps(inventory))
     site.plan("r1")
     before = sorted(str(path) for path in site.home.rglob("*"))
-    status, said = site.play("r1")
+    status, said = site.play("r1", quick=False)
     assert status != 0 and "slurm.partition 'all': Slurm has no such partition" in said.replace("''", "'")
     assert (site.runs / "r1" / "refused.txt").read_text().startswith("slurm.partition 'all': Slurm has no")
     assert sorted(str(path) for path in site.home.rglob("*")) == before
@@ -79,6 +82,7 @@ def site_play(
         *options,
         PATH=f"{tmp_path}:{os.environ['PATH']}",
         ANSIBLE_CACHE_PLUGIN="memory",
+        **OWN_SUDO,
     )
     return done.returncode, " ".join(done.stdout.replace("''", "'").split())
 
@@ -126,7 +130,7 @@ def test_the_stage_folder_is_made_and_written_to_by_its_user(tmp_path, sudo, run
     play.write_text(
         json.dumps([{"hosts": "slurm", "gather_facts": False, "roles": [{"role": "shared_stage"}]}])
     )
-    done = run_playbook("-i", inventory, play, ANSIBLE_CACHE_PLUGIN="memory")
+    done = run_playbook("-i", inventory, play, ANSIBLE_CACHE_PLUGIN="memory", **OWN_SUDO)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "share" / ".mark.n2").read_text() == "n2\n"
     calls = [line for line in (log.read_text() if log.exists() else "").splitlines() if "-u " in line]
