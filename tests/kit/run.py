@@ -35,7 +35,7 @@ def run_playbook(
 ) -> subprocess.CompletedProcess[str]:
     """Run ansible-playbook without colour, asking nobody, with these variables beside the test's own.
 
-    With Mitogen, at half the processor time; tests/lab/test_spaces_slurm.py has the playbooks without it.
+    With Mitogen, at half the processor time.
     """
     known = {**os.environ, **mitogen(), "ANSIBLE_FORCE_COLOR": "0", **environment}
     argv = [BIN / "ansible-playbook", *words]

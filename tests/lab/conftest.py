@@ -40,8 +40,6 @@ class Site:
     folder: Path
     inventory: Path = INVENTORY
     converged: bool = False
-    # Without Mitogen, as most sites play.
-    plain_ssh: bool = False
     logs: list[Path] = field(default_factory=list)
 
     @cached_property
@@ -63,7 +61,6 @@ class Site:
             wheels=self.wheels,
             log=log,
             inventory=on or self.inventory,
-            plain_ssh=self.plain_ssh,
             **options,
         )
         return well, log.read_text(encoding="utf-8")
@@ -230,7 +227,6 @@ def spaces(tmp_path_factory):
         made = Site(lab, wheels, tmp_path_factory.mktemp("spaces"), inventory)
         well, printed = made.play("site.yml")
         assert well, printed[-4000:]
-        made.plain_ssh = True
         yield made
     finally:
         lab.down()

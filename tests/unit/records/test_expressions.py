@@ -199,5 +199,7 @@ def test_no_expression_takes_more_than_linear_time(method, pattern):
         assert took < MOST_CPU_S / 3, (text[:60], took)
         took = seconds(pattern, method, text[:20_000])
         assert took < MOST_CPU_S, (text[:60], took)
-        took = min(seconds(pattern, method, text) for _ in range(2))
+        took = seconds(pattern, method, text)
+        if took >= MOST_CPU_S:  # a busy machine's may be slow once
+            took = seconds(pattern, method, text)
         assert took < MOST_CPU_S, (text[:60], took)

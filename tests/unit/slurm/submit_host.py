@@ -149,7 +149,7 @@ class SubmitHost:
         """Call it and wait; return its status and what it printed, on one line.
 
         `quick`: with Mitogen, at half the processor time. It has a sudo of its own, and outlives a playbook
-        that is killed. tests/lab/test_spaces_slurm.py has the playbook without it.
+        that is killed.
         """
         child = self.start(run, *options, **(mitogen() if quick else {}))
         printed, _ = child.communicate(timeout=limit_s)

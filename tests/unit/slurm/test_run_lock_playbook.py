@@ -112,9 +112,6 @@ def test_a_run_of_which_nothing_lives_blocks_nobody(site):
     assert "was broken off and nothing of it runs any more: this run takes its place" in said, said[-3000:]
     assert "Report:" in said
     assert status != 0  # its verdict: the cells have no values
-    status, said = site.play("one", "-e", "run_under_way=resume")
-    assert "Report:" in said, said[-3000:]
-    assert site.text("stages").split()[-2:] == ["fabric", "collective"]
 
 
 @pytest.mark.parametrize("limit", ["n1", "!n2", "localhost,head,n1"])
@@ -129,9 +126,13 @@ def test_a_limit_is_refused_in_a_sentence(site, limit):
     assert not (site.home / "run.lock").exists()
 
 
-def test_what_only_the_controller_writes_is_not_taken_from_the_share(site):
-    """Catches: a PASS over drops, as somebody on the share replaced the reading; watts that get lost."""
+def test_what_only_the_controller_writes_is_not_taken_from_the_share_by_night_either(site):
+    """Catches: a PASS over drops, as somebody on the share replaced the reading; watts that get lost; a night
+    refused, for its limit to its own plan's nodes or for its two files in raw/."""
     site.plan("one")
+    assert json.loads((site.runs / "one/plan.json").read_text())["nodes"] == ["n1", "n2"]
+    for name in ("nightly.json", "playbook.txt"):
+        (site.runs / "one/raw" / name).write_text("{}")
     own = {"server_power/n1.jsonl": "watts", "switches.fabric/leaf0.after.json": "the controller's"}
     (site.runs / "one/raw/server_power").mkdir()
     (site.runs / "one/raw/server_power/n1.jsonl").write_text(own["server_power/n1.jsonl"])
@@ -147,11 +148,13 @@ for place in (run, Path(CONTROLLER)):
             file.write_text("forged" if place == run else "the controller's")
 """.replace("CONTROLLER", repr(str(site.runs / "one")))
     )
-    _, said = site.play("one", "-e", "stage_limit_s=600")
+    nights = ("--limit", "localhost,submit,switches,n1,n2", "-e", "stage_limit_s=600")
+    _, said = site.play("one", *nights)
     assert "Report:" in said, said[-3000:]
     raw = site.runs / "one/raw"
     assert {name: (raw / name).read_text() for name in own} == own
     assert not (raw / "paths.jsonl").exists()
+    assert {path.name for path in raw.iterdir()} >= {"playbook.txt", "nightly.json"}
     verdict = json.loads((site.runs / "one/verdict.json").read_text())
     assert verdict["problems"][0].startswith(
         "somebody put paths.jsonl, server_power, switches.fabric on the share"
@@ -163,15 +166,3 @@ def test_the_playbook_and_the_verdict_know_the_same_files_of_the_controller():
     """Catches: a file that the controller writes and the fetch takes from the share."""
     plays = yaml.safe_load((CHECKOUT / "playbooks/parts/verdict.yml").read_text())
     assert tuple(plays[0]["vars"]["verdict_own"]) == OF_CONTROLLER
-
-
-def test_a_night_names_its_own_nodes(site):
-    """Catches: the nightly refused, for its limit to its own plan's nodes or for its two files in raw/."""
-    site.plan("one")
-    plan = site.runs / "one" / "plan.json"
-    assert json.loads(plan.read_text())["nodes"] == ["n1", "n2"]
-    for name in ("nightly.json", "playbook.txt"):
-        (site.runs / "one" / "raw" / name).write_text("{}")
-    _, said = site.play("one", "--limit", "localhost,submit,switches,n1,n2", "-e", "stage_limit_s=600")
-    assert "Report:" in said, said[-3000:]
-    assert {p.name for p in (site.runs / "one" / "raw").iterdir()} >= {"playbook.txt", "nightly.json"}

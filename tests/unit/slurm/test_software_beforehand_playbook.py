@@ -8,13 +8,6 @@ from tests.kit.files import edited
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-def played(site: SubmitHost, run: str, *options: str) -> tuple[int, str]:
-    """Call the playbook; return its status and what it printed, on one line."""
-    child = site.start(run, *options)
-    printed, _ = child.communicate(timeout=800)
-    return child.returncode, " ".join(printed.split())
-
-
 @pytest.fixture
 def site(tmp_path):
     """A submit host with two runs planned, whose jobs take perftest from a folder that is not there."""
@@ -31,10 +24,10 @@ def test_software_that_nodes_lack_refuses_the_run(site):
     """Catches: jobs that are submitted for a program that is known to be missing; a refusal that has changed
     something, or that nothing gets past."""
     before = sorted(str(path) for path in site.home.rglob("*"))
-    status, said = played(site, "one", "-e", "software_missing=perhaps")
+    status, said = site.play("one", "-e", "software_missing=perhaps")
     assert status != 0 and "software_missing is refuse or not-run, not perhaps" in said, said[-3000:]
 
-    status, said = played(site, "one")
+    status, said = site.play("one")
     assert status == 2, said[-3000:]
     words = "software.perftest from path /no/such: /no/such does not exist: on n1, n2 (2 of 2 nodes)"
     assert words in said, said[-3000:]
@@ -42,6 +35,6 @@ def test_software_that_nodes_lack_refuses_the_run(site):
     assert sorted(str(path) for path in site.home.rglob("*")) == before
     assert site.text("stages") == ""
 
-    status, said = played(site, "two", "-e", "software_missing=not-run")
+    status, said = site.play("two", "-e", "software_missing=not-run")
     assert "Report:" in said, said[-3000:]
     assert site.text("stages").split()[0] == "config"
