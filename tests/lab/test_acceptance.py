@@ -26,7 +26,7 @@ def test_healthy_lab_passes(fresh):
 def test_rail_that_is_down_is_found(fresh):
     """Catches: a dead link passed over because the other rail carries everything."""
     fresh.lab.fault_link_down("n2", "rail1")
-    status, verdict, run = fresh.accept("rail-down", "fabric", short=True)
+    status, verdict, run = fresh.accept("rail-down", "config", "fabric", short=True)
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
     failed = [cell for cell in verdict["cells"] if cell["outcome"] == "FAIL"]
     assert any("n2" in cell["reason"] and "rail1" in cell["reason"] for cell in failed), failed
