@@ -1,6 +1,6 @@
 """From a site's folder to plan and jobs with all the benchmarks, and what the plan leaves out and why."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from shakedown.benchmarks.switches.benchmark import plan_switches
 from shakedown.intent import inventory
 from shakedown.intent.links import links, untouched
 from shakedown.intent.places import span
-from shakedown.intent.site import Fabric, Site, SwitchHost
+from shakedown.intent.site import AbsentNode, Fabric, Site, SwitchHost
 from shakedown.intent.software import Sources
 from shakedown.nos.registry import known
 from shakedown.plan.counters import nic_cover, plan_counters, unknown_nics
-from shakedown.plan.draft import PlanDraft
+from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import Jobs, JobSpec, jobs_of_site, with_prolog
 from shakedown.plan.odds import power_words
 from shakedown.plan.scope import WantedScope, narrowed_plan, narrowed_site
@@ -23,7 +23,7 @@ from shakedown.plan.time_limits import expectation, refuse_longer
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import NotCovered, Plan, PlanScope, ReferenceKind, Remeasure
+from shakedown.records.plan import NotCovered, Plan, PlanItem, PlanScope, ReferenceKind, Remeasure
 from shakedown.records.wording import count, natural_key
 from shakedown.references.catalogue import Catalogue, all_missing
 
@@ -240,7 +240,54 @@ def make_plan(
         plan, jobs = narrowed_plan(plan, jobs, narrower)
         plan = plan.model_copy(update={"expectation": expectation(jobs)})
     refuse_longer(jobs.jobs, site.job_time)
+    if not wanted.nodes:
+        plan = with_absent(plan, site.absent_nodes, wanted.stages)
     return with_waivers(plan, site.waivers, whole=plan.scope is None, inventory=inventory), jobs
+
+
+ABSENT = none_allowed(
+    "inventory.absent", "the site's absent_nodes: what was bought is accepted with every node"
+)
+
+
+def with_absent(plan: Plan, absent: Mapping[str, AbsentNode], stages: Collection[Stage] = ()) -> Plan:
+    """Return the plan with what it lacks by nodes that did not answer when the site was described.
+
+    Each that nobody took out is a cell of the config stage that is NOT-RUN, where that stage is wanted.
+    """
+    cells = {
+        node: PlanItem(
+            stage=Stage.CONFIG,
+            test="node",
+            metric="absent",
+            unit=ABSENT.unit,
+            better=ABSENT.better,
+            nodes=((node,),),
+            reference=ABSENT.id,
+            not_run=f"{node} did not answer when the site was described: {one.why}",
+        )
+        for node, one in absent.items()
+        if one.taken_out_by is None and (not stages or Stage.CONFIG in stages)
+    }
+    told = [
+        NotCovered(
+            what=f"node {node}",
+            why=f"taken out by {one.taken_out_by}: {one.why}"
+            if one.taken_out_by
+            else f"did not answer: {one.why}",
+            cells=1 if node in cells else None,
+            key="absent_nodes",
+        )
+        for node, one in absent.items()
+    ]
+    references = {ABSENT.id: ABSENT} if cells else {}
+    return plan.model_copy(
+        update={
+            "items": (*plan.items, *cells.values()),
+            "references": {**plan.references, **references},
+            "not_covered": (*told, *plan.not_covered),
+        }
+    )
 
 
 def _narrower(scope: PlanScope, site: Site, plan: Plan) -> PlanScope | None:

@@ -97,6 +97,7 @@ class FoundSite:
     max_time: str
     access: Mapping[str, str]  # account, QOS and reservation by key of the `slurm` block
     connections: Mapping[str, Mapping[str, int | str]]
+    silent: Mapping[str, str]  # nodes that did not answer, and why
     notes: tuple[str, ...] = field(default_factory=tuple)
 
     @property
@@ -117,7 +118,7 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
     `table`: cabling that a person gave; what LLDP says otherwise is noted. Raises BadInput: the cabling names
     a node that did not answer, or a NIC that the node has not.
     """
-    nodes, notes = answers.nodes, [f"{name} did not answer: {why}" for name, why in answers.silent.items()]
+    nodes, notes = answers.nodes, list[str]()
     judged = judge_nics(nodes)
     cables = _cables(nodes, table, notes)
     chosen = {
@@ -170,6 +171,7 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
         max_time=answers.max_time,
         access={key: name for key in ("account", "qos", "reservation") if (name := getattr(answers, key))},
         connections={name: way.given() for name, way in answers.connections.items()},
+        silent=answers.silent,
         notes=tuple(notes),
     )
 
@@ -401,6 +403,8 @@ def differences(site: Site, found: FoundSite, answers: Answers) -> list[Differen
             made.append(Difference(name, "node", "not listed", "answers"))
         else:
             made += _node(site, there[name], answers.nodes[name])
+    unknown = answers.silent.keys() - site.nics.keys() - site.absent_nodes.keys()
+    made += [Difference(name, "node", "not listed", answers.silent[name]) for name in sorted(unknown)]
     return made
 
 

@@ -5,10 +5,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from shakedown.discover.draft_site import FoundGpu, FoundNic, FoundNode, FoundSite
+from shakedown.intent.places import span
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
@@ -51,6 +52,7 @@ _PLAIN = re.compile(
     re.IGNORECASE,
 )
 _CHECK = f"  {MARK}"
+_MGMT = "the network of Slurm and MPI's start"
 _COMMENT = 200  # `printable` words of the machines are cut at this
 
 LEAF_PORTS = """\
@@ -107,6 +109,13 @@ def _hosts(site: FoundSite) -> Iterator[str]:
     yield "# The hosts of the site, as they answered. What says `check` is a guess: correct or confirm it."
     for note in site.notes:
         yield f"{MARK}: {_said(note)}"
+    managed = [node.name for node in site.nodes if node.address]
+    if len(managed) > 1:
+        yield f"{MARK}: mgmt_ip of {len(managed)} nodes: {_MGMT}"
+    alike = _alike(site.nodes)
+    for (netdev, why, sure), names in alike.items():
+        mark = "# " if sure else f"{MARK}: "
+        yield f"{mark}not of the fabric: {_said(f'{netdev} of {span(names)}, {why}')}"
     yield "---"
     yield from ("all:", "  children:", "    slurm:", "      children:", "        submit:", "        compute:")
     if site.leaves:
@@ -121,7 +130,7 @@ def _hosts(site: FoundSite) -> Iterator[str]:
     yield from ("compute:", "  hosts:")
     for node in site.nodes:
         yield f"    {word(node.name)}:"
-        yield from _node(node, site)
+        yield from _node(node, site, "" if len(managed) > 1 else f"{_CHECK}: {_MGMT}", alike)
 
 
 def _inline(values: dict[str, int | str]) -> str:
@@ -132,18 +141,31 @@ def _value(value: int | str) -> str:
     return word(value) if isinstance(value, str) else str(value)
 
 
-def _node(node: FoundNode, site: FoundSite) -> Iterator[str]:
+def _alike(nodes: Iterable[FoundNode]) -> dict[tuple[str, str, bool], list[str]]:
+    """Return NICs that are not of the fabric for one reason on several nodes: said once, not on each node."""
+    found: dict[tuple[str, str, bool], list[str]] = {}
+    for node in nodes:
+        for one in node.others:
+            found.setdefault((one.nic.netdev, one.why, one.sure), []).append(node.name)
+    return {nic: names for nic, names in found.items() if len(names) > 1}
+
+
+def _node(
+    node: FoundNode, site: FoundSite, managed: str, alike: Container[tuple[str, str, bool]]
+) -> Iterator[str]:
     ways = site.connections.get(node.name, {})
     for key, value in ways.items():
         yield f"      {key}: {_value(value)}"
     if node.address:
         if "ansible_host" not in ways:
             yield f"      ansible_host: {word(node.address)}"
-        yield f"      mgmt_ip: {word(node.address)}{_CHECK}: the network of Slurm and MPI's start"
+        yield f"      mgmt_ip: {word(node.address)}{managed}"
     if node.nics:
         yield "      fabric_nics:"
         yield from (f"        - {_nic(nic)}" for nic in node.nics)
     for one in node.others:
+        if (one.nic.netdev, one.why, one.sure) in alike:
+            continue
         mark = "" if one.sure else "check: "
         yield f"      # {mark}not of the fabric: {_said(f'{one.nic.netdev}, {one.why}')}"
     if node.gpus:
@@ -248,6 +270,12 @@ def _site(site: FoundSite) -> Iterator[str]:
         yield f"  {key}: {word(name)}"
     if site.max_time:
         yield f'  max_job_time: "{site.max_time}"'
+    if site.silent:
+        yield "# Each is NOT-RUN, unless `taken_out_by: NAME` stands beside its reason."
+        yield "absent_nodes:"
+        for name, why in site.silent.items():
+            reason = json.dumps(_said(why) or "no reason was given")
+            yield f"  {word(name)}: {{why: {reason}}}{_CHECK}: did not answer"
 
 
 def write_folder(folder: Path, files: Iterable[SiteFile]) -> None:

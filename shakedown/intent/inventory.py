@@ -94,6 +94,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                     if any(gpu.get("shared") is True for gpu in hostvars[name].get("gpus", []))
                 ],
                 "waivers": common.get("waivers", ()),
+                "absent_nodes": common.get("absent_nodes") or {},
                 "slurm": block,
                 "software": common.get(software.KEY) or {},
                 "job_time": slurm_block.stated(block.max_job_time),

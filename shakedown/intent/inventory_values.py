@@ -37,6 +37,7 @@ READ = {
         "mgmt_ip",
         "ansible_host",
         "waivers",
+        "absent_nodes",
         "slurm",
         "software",
         "manage",

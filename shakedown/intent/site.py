@@ -210,6 +210,14 @@ class SwitchHost(Record):
     may_report: tuple[Name, ...] = ()  # judged where a port has them
 
 
+class AbsentNode(Record):
+    """A node of the cluster that the folder cannot describe, because it did not answer."""
+
+    why: str = Field(min_length=1, max_length=300)
+    # Who signs that acceptance goes on without it. None: it is a cell that is NOT-RUN.
+    taken_out_by: Annotated[str, Field(min_length=2, max_length=100)] | None = None
+
+
 class Site(Record):
     """Everything that planning needs to know."""
 
@@ -225,11 +233,18 @@ class Site(Record):
     # Nodes with a GPU that another node of the inventory has too, as it says (`shared: true` of a GPU).
     shared_gpus: tuple[Name, ...] = ()
     waivers: tuple[Waiver, ...] = ()
+    absent_nodes: dict[Name, AbsentNode] = Field(default_factory=dict)
     job_time: JobTime | None = None  # None: not known, or made from the plan (role slurm)
     slurm: SlurmBlock = SlurmBlock()
     software: Sources = Field(default_factory=dict)  # what it says nothing of is the system's own
     tcp_fabrics: tuple[TcpFabric, ...] = ()
     tcp_nics: dict[Name, tuple[TcpNic, ...]] = Field(default_factory=dict)  # by compute node
+
+    @model_validator(mode="after")
+    def _absent_nodes_are_not_described(self) -> Site:
+        if both := sorted(self.absent_nodes.keys() & self.nics.keys()):
+            raise ValueError(f"absent_nodes: {both[0]} is in group compute too; take it out of one of them")
+        return self
 
     @model_validator(mode="after")
     def _no_fabric_means_none(self) -> Site:

@@ -32,6 +32,7 @@ INTENT = frozenset(
         "roce_switch_cable_lengths_m",
         "roce_switch_sonic_dynamic_buffers",
         "waivers",
+        "absent_nodes",
         "slurm",
         "manage",
         "software",

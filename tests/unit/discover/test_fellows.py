@@ -5,13 +5,18 @@ from types import SimpleNamespace
 
 import machines
 import pytest
+import yaml
 
+from shakedown.benchmarks.planning import with_absent
 from shakedown.discover import ask
 from shakedown.discover.ask import Answers
 from shakedown.discover.draft_site import describe, differences
 from shakedown.discover.folder import files, write_folder
-from shakedown.intent.site import NicSpec
+from shakedown.intent.site import AbsentNode, NicSpec
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan
+from shakedown.run.folder import write_plan
 
 
 def three(**more):
@@ -133,8 +138,34 @@ def test_what_is_lost_still_differs_from_the_folder():
         for node in site.nodes
     }
     folder = SimpleNamespace(fabric=None, tcp_nics={}, gpus=dict.fromkeys(nics, 8), nics=nics)
+    folder.absent_nodes = {}
     told = [str(one) for one in differences(folder, describe(answers), answers)]
     assert told == ["gpu3: GPUs: folder 8, cluster 7"]
+
+
+@pytest.mark.parametrize(("by", "outcome"), [(None, "NOT-RUN"), ("J. Doe, ticket 7", "PASS")])
+def test_a_node_that_did_not_answer_keeps_the_site_from_passing(shakedown, tmp_path, by, outcome):
+    """Catches: a site that passes without a node that was down at discovery; one that is taken out untold."""
+    document = three(silent={"gpu4": "DOWN: NVSwitch fatal"})
+    own = {file.path: yaml.safe_load(file.text) for file in files(described(document), "site")}
+    absent = own["group_vars/all/site.yml"]["absent_nodes"]
+    assert absent == {"gpu4": {"why": "DOWN: NVSwitch fatal"}}
+    run = tmp_path / "run"
+    assert shakedown("simulate", run, "--nodes", "4", "--rails", "1")[0] == 0
+    plan = Plan.model_validate_json((run / "plan.json").read_text())
+    left = {name: AbsentNode(**one, taken_out_by=by) for name, one in absent.items()}
+    write_plan(run, with_absent(plan, left))
+    said = shakedown("verdict", run)[1]
+    assert said.splitlines()[0].startswith(outcome)
+    assert "gpu4" in (run / "plan.json").read_text()
+    assert not with_absent(plan, left, (Stage.FABRIC,)).items[len(plan.items) :]
+
+
+def test_what_is_alike_on_all_nodes_is_said_once():
+    """Catches: a mark on every node for the same guess, so that nobody reads the one that matters."""
+    text = hosts_text(described(three()))
+    assert text.count("not of the fabric: ens1np0") == text.count("mgmt_ip of 3 nodes") == 1
+    assert text.count("# check") == 3
 
 
 def test_a_bond_or_infiniband_is_told_with_its_reason():
@@ -184,7 +215,7 @@ def test_the_plan_names_the_odd_node_and_a_cell_waits_for_it(shakedown, tmp_path
     words = ("--stage", "node,fabric", "--output", tmp_path / "run")
     status, out, err = shakedown("plan", tmp_path / "site", *words)
     assert status == 0, err
-    assert "gpu4 did not answer: Slurm has it as DOWN" in out
+    assert "node gpu4: did not answer: Slurm has it as DOWN [absent_nodes]" in out
     assert "Not as its fellows: gpu3: nvidia-smi 7, PCI 7 of 8 GPUs; ens11np0" in out
     jobs = (tmp_path / "run/jobs.json").read_text()
     assert '"gpu3": 8' in " ".join(jobs.split())
