@@ -242,7 +242,7 @@ def _show(made: Plan) -> None:
 
     from shakedown.intent.places import span
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
     table = Table(box=None, pad_edge=False)
     for heading in ("stage", "test", "metric", "parameters", "cells", "gate", "reference"):
         table.add_column(heading, justify="right" if heading == "cells" else "left")
@@ -278,11 +278,14 @@ def _show(made: Plan) -> None:
     for one in made.not_covered:
         how_many = "" if one.cells is None else f" ({count(one.cells, 'cell')})"
         key = "" if one.key is None else f" [{one.key}]"
-        console.print(f"Not covered: {one.what}{how_many}: {one.why}{key}", markup=False)
+        console.print(f"Not covered: {one.what}{how_many}: {one.why}{key}")
     for line in made.nic_counters:
-        console.print(f"NIC counters: {line}", markup=False)
+        console.print(f"NIC counters: {line}")
     for caveat in made.caveats:
         console.print(f"Note: {caveat}")
+
+
+_LONG_S = 3600.0  # a plan that takes longer says what to leave out first
 
 
 def time_lines(made: Plan) -> Iterator[str]:
@@ -307,3 +310,8 @@ def time_lines(made: Plan) -> Iterator[str]:
         yield f"Of {unknown} jobs no measurement says how long they take: expected at their limit."
     for source in expected.sources:
         yield f"Overhead: {source}"
+    if made.scope is None and expected.expected_s > _LONG_S:
+        yield (
+            "For a first run: --mesh quick measures each node with two neighbours alone, not every pair; "
+            "--stage node leaves all that joins nodes for later."
+        )
