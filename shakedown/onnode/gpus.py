@@ -110,9 +110,12 @@ PERIOD_MS = 200
 # What of the kernel's log tells of hardware, each line whole and with the time that it bears, seconds since
 # boot. roles/host_settings has the same for its service. Nothing else of it leaves a node.
 KEPT = re.compile(
-    r"^(?:\[ *[0-9]+\.[0-9]+\] ?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid|EDAC \S+: [0-9]+ [CU]E "
-    r"|\S+ [0-9a-f:.]+: AER: |mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]"
-    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature))[^\n]*",
+    r"^(?:\[ *[0-9]+\.[0-9]+\] ?(?:\[ *[CT][0-9]+\] ?)?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid"
+    r"|EDAC \S+: [0-9]+ [CU]E |(?:mce: )?CPU[0-9]+: (?:Core|Package) temperature "
+    r"|\S+ [0-9a-f:.]+: (?:AER: |PCIe Bus Error: |[0-9.]+ Gb/s available PCIe bandwidth, limited by )"
+    r"|mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]|amdgpu [^\n]{0,200}uncorrectable hardware errors"
+    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature|health compromised|Port module event| Link down)"
+    r"|(?:bnxt_en|ice|ionic) [^\n]{0,200}(?:Link is Down|Link down|thermal threshold!))[^\n]*",
     re.MULTILINE,
 )
 _UUID = re.compile(r"\bGPU-[0-9a-f-]{36}\b")

@@ -81,6 +81,7 @@ UNFINISHED = frozenset(
         "RESIZING",
         "SIGNALING",
         "STAGE_OUT",
+        "EXPEDITING",  # since 25.11
         "REQUEUED",
         "REQUEUE_FED",
         "REQUEUE_HOLD",
@@ -223,8 +224,10 @@ def _moment(text: str | None) -> datetime | None:
 
 
 _NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|State|Partitions)=(\S*)")
-# Last in its line but for the user and time that Slurm adds: `Reason=bad NIC [root@2026-11-20T02:10:00]`.
-_REASON = re.compile(r"\sReason=(.*?)(?: \[([^\[\]@]+)@[^\[\]]+\])?(?:(?<!\s)\s+[A-Z]\w*=.*)?$")
+# Behind a reason Slurm writes who set it and when, then further fields: `Reason=bad NIC [root@2026-11-20T02:10:00]`.
+# Without that, as of a node that slurm.conf names, it ends where a field begins.
+_WHO = re.compile(r" \[([^\[\]@\s]{1,64})(?:@[^\[\]@\s]{1,64})?@(?:[0-9][0-9T:-]{3,31}|Unknown)\](?=\s|\Z)")
+_FIELD_BEGINS = re.compile(r"(?<!\s)\s+[A-Z]\w*=")
 # Never a leading "-", which would be an option.
 _HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,65535}")
 _RESERVED = re.compile(r"^ReservationName=(\S++).*?\sNodes=(\S*)")
@@ -321,14 +324,15 @@ def parse_show_nodes(text: str) -> dict[str, NodeState]:
             fields.setdefault(name, value)  # a reason may hold what looks like a field; it comes later
         if not fields.get("NodeName") or not fields.get("State"):
             raise BadInput(f"scontrol describes no node: {line[:80]!r}", fix="unknown Slurm release?")
-        reason = _REASON.search(line)
+        _, _, reason = line.partition(" Reason=")
+        who = _WHO.search(reason)
         # A star is a node that does not answer.
         states = frozenset(fields["State"].replace("*", "+NOT_RESPONDING").split("+"))
         found[fields["NodeName"]] = NodeState(
             fields["NodeName"],
             states,
-            reason[1].strip() if reason else "",
-            (reason[2] or "") if reason else "",
+            (reason[: who.start()] if who else _FIELD_BEGINS.split(reason, maxsplit=1)[0]).strip(),
+            who[1] if who else "",
         )
     return found
 

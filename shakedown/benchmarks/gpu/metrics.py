@@ -69,11 +69,23 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
 
 # What programs cause by their own faults: the GPU is well (NVIDIA, k8s-device-plugin, internal/rm/health.go).
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-_STAMPED = re.compile(r"(?:\[ *([0-9]{1,12}\.[0-9]{1,9})\] ?)?(.*)")
+# Behind its time a line may have the thread or CPU that it came from (CONFIG_PRINTK_CALLER).
+_STAMPED = re.compile(r"(?:\[ *([0-9]{1,12}\.[0-9]{1,9})\] ?(?:\[ *[CT][0-9]{1,9}\] ?)?)?(.*)")
 _XID = re.compile(r"NVRM: Xid \([^)]*\): ([0-9]{1,4})")
 # Words that stand together in a line of hardware that failed. An expression with `.*` between them would take
 # quadratic time over a line that repeats the first.
-_BROKEN = (("SXid", ", Fatal"), ("EDAC", " UE "), ("AER: ", "(Fatal)"), (": High temperature",))
+_BROKEN = (
+    ("SXid", ", Fatal"),
+    ("EDAC", " UE "),
+    ("AER: ", "(Fatal)"),
+    ("PCIe Bus Error: ", "(Fatal)"),
+    ("[Hardware Error]: event severity: fatal",),
+    ("uncorrectable hardware errors",),  # of an AMD GPU
+    ("health compromised",),  # a NIC whose firmware does not answer
+    (": High temperature",),
+    ("Port module event[error]", "High Temperature"),
+    ("Chip temperature has gone above",),
+)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class QueryResult(Record):
 
     tool: Literal["nvidia-smi query"] = "nvidia-smi query"
     units: dict[str, str]  # field: unit (MiB, W, MHz, %), of the fields whose unit is known
-    gpus: tuple[dict[str, Value], ...] = Field(min_length=1)
+    gpus: tuple[dict[str, Value], ...]  # none only of lists that may be empty, as of processes
 
 
 def parse_nvidia_smi(
@@ -207,7 +207,9 @@ def _query(source: TextSource, fields: Sequence[str], *, samples: bool = False) 
         source.refuse("no header, so the columns are unknown", line=lines[0], fix=fix)
     if len(set(names)) < len(names):
         source.refuse("a field appears twice", fix="ask for every field once")
-    if not source.terminated or not lines:
+    # No GPU may run a process, or have rows to remap; what is asked of each GPU has a row for each.
+    may_be_empty = not set(_IDENTITY).isdisjoint(names) and names[0].startswith(("gpu_", "pid"))
+    if not source.terminated or not (lines or may_be_empty):
         source.ends_before("the end of the table", fix="capture it again")
     gpus = tuple(_gpu(source, line, names, units) for line in lines)
     if not samples:

@@ -105,6 +105,7 @@ def nccl_job(
             entry = draft.reference(f"nccl_{operation}", metric, facts)
             draft.add(entry, f"nccl_{operation}", nodes=[group], params=params)
         across = TCP_CHECKS if interfaces else NETWORK_CHECKS
+        across = across if nccl.expect.network != "nvlink" or interfaces else ("network",)
         # One process has no place of its own beside one GPU.
         placed = ("pinning",) if nccl.expect.pinned and launcher != "one-process" else ()
         for check in (*LOCAL_CHECKS, *(across if len(group) > 1 else ()), *placed):
@@ -192,7 +193,7 @@ def _interfaces(
             for node in group
         }
     has_fabric = isinstance(draft.site.fabric, Fabric)
-    if len(group) > 1 and nccl.expect.network != "socket" and not has_fabric:
+    if len(group) > 1 and nccl.expect.network not in ("socket", "nvlink") and not has_fabric:
         raise BadInput(
             "acceptance.nccl expects RDMA between nodes, and the site has no fabric with RDMA",
             fix="say nccl.expect.network: socket, or describe the fabric",

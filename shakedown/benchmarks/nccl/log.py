@@ -58,6 +58,13 @@ _SYMMETRIC = re.compile(rf"(\w+) \[Symmetric\]: ({_N}) Bytes -> Kernel (\S+) ")
 _IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={\[]{1,64}):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
 # Ports that NCCL uses as one (since 2.21, and plugins): `Made virtual device [2] name=mlx5_0+mlx5_1 ...`.
 _MERGED = re.compile(r"NET/\w+ : Made virtual device \[([0-9]{1,4})\] name=([^\s:={\[]{1,130})(?: |\Z)")
+# How the net of NCCL or of a plugin lists its RDMA devices, each by itself: gIB says `NET/gIB : Using [0]mlx5_0:1/RoCE`.
+_USING = re.compile(r"NET/(?!Socket )\w{1,40} ?: Using \[")
+# Told as INFO and an event all the same: a NIC that is lost while the others go on, one that changes its rate (2.30,
+# src/transport/net_ib/p2p_resiliency.cc and common.cc).
+_EVENT = re.compile(
+    r"NET/IB ?: (?:\w{1,60}: (?:The error is not fatal|Replacing QP: )|\S{1,70} speed change detected)"
+)
 _SOCKET = re.compile(r"\[([0-9]{1,4})\]([^\s:<\[]{1,64}):[^\s<]{1,64}<[0-9]+>")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available on dev ([0-9]+)")
 _NVLS_CHANNELS = re.compile(rf"{_N} coll channels, (?:{_N} collnet channels, )?({_N}) nvls channels")
@@ -138,7 +145,9 @@ class _Log:
             self._device(line, host, message)
 
     def _device(self, line: Line, host: str, message: str) -> None:
-        if message.startswith("NET/IB : Using"):
+        if _EVENT.match(message):
+            self.warnings[f"{host}: {message}"] = None
+        elif message.startswith("NET/IB : Using") or _USING.match(message):
             devices = _IB.findall(message)
             if not devices:
                 self.missing[host] = None
@@ -233,7 +242,7 @@ class _Log:
 
     def _check(self, unfinished: list[tuple[str, str, str]], allow_unfinished: bool) -> None:
         if not self.ranks and not self.pending:
-            fix = "run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,P2P,SHM,GRAPH,TUNING,ENV"
+            fix = "run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,DESTROY,TUNING"
             self.source.ends_before("the first 'Init COMPLETE' of a communicator", fix=fix)
         for key, line in self.pending.items():
             what = f"a communicator on {quote(key[0])} was begun and never set up (Init COMPLETE)"
@@ -241,7 +250,8 @@ class _Log:
         if unfinished and not allow_unfinished:
             what = f"'Destroy COMPLETE' of the communicator of {unfinished[0][0]}, process {unfinished[0][1]}"
             self.source.ends_before(
-                what, fix="run it again, or pass --partial if the program never destroys it"
+                what,
+                fix="run it again; --partial if it never destroys it, or NCCL 2.30 ran without subsystem DESTROY",
             )
 
     def _result(self, finished: bool) -> NcclLog:

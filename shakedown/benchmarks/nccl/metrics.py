@@ -54,11 +54,15 @@ def judge_log(
     yield _intra_node(log, expect.intra_node, len(gpus), max(planned))
     yield _nvls(log.nvls_channels, expect.nvls)
     if len(gpus) > 1:
-        yield from _tcp(log, expect.interfaces) if expect.interfaces else _network(log, expect)
+        if expect.network == "nvlink" and not expect.interfaces:
+            yield _nvlink(log)
+        else:
+            yield from _tcp(log, expect.interfaces) if expect.interfaces else _network(log, expect)
 
 
 def _intra_node(log: NcclLog, wanted: str, nodes: int, per_node: int) -> Deviation:
-    local = [c.transport for c in log.channels if c.transport != "NET"]
+    across = _over_nvlink(log)
+    local = [c.transport for c in log.channels if c.transport != "NET" and c not in across]
     net = [c.network for c in log.channels if c.transport == "NET"]
     if per_node == 1:
         return Deviation("intra_node", int(bool(local)), "one GPU a node")
@@ -89,11 +93,30 @@ def _nvls(channels: int | None, wanted: bool) -> Deviation:
     return Deviation("nvls", int(has is not wanted), text + (cause if wanted and not has else ""))
 
 
+def _over_nvlink(log: NcclLog) -> list[NcclChannel]:
+    """Return the connections between nodes that go over NVLink (MNNVL), as in racks of GB200."""
+    host = {rank.rank: rank.host for rank in log.ranks}
+    across = [c for c in log.channels if c.transport == "P2P" and c.detail.startswith("MNNVL")]
+    return [c for c in across if host.get(c.sender) != host.get(c.receiver)]
+
+
+def _nvlink(log: NcclLog) -> Deviation:
+    over = len(_over_nvlink(log))
+    ways = sorted({f"NET/{c.network}" for c in log.channels if c.transport == "NET"})
+    text = f"{over} connections between nodes go over NVLink" + (
+        f", others by {', '.join(ways)}" if ways else ""
+    )
+    return Deviation("network", int(bool(ways)) if over or ways else None, f"{text}, all of them wanted")
+
+
 def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
     net = [c for c in log.channels if c.transport == "NET"]
     if not net:
+        over = len(_over_nvlink(log))
+        said = f"{over} connections between nodes go over NVLink (MNNVL), none over a NIC" if over else ""
         for check in ("network", "gdr", "nics"):
-            yield Deviation(check, None, "the log names no connection between nodes")
+            wrong = 1 if over and check == "network" else None
+            yield Deviation(check, wrong, said or "the log names no connection between nodes")
         return
     sockets = [c for c in net if c.network == "Socket"]
     unknown = sorted({str(c.network) for c in net if not _VERBS.fullmatch(str(c.network))} - {"Socket"})
@@ -154,6 +177,8 @@ def _nics(
     want = sorted(sorted(devices) for devices in planned.values())
     missing = sorted({n for devices in want for n in devices} - {n for devices in has for n in devices})
     text = f"NICs used by host: {has}, {want} planned"
+    if "unknown" in {n for devices in has for n in devices}:
+        return Deviation("nics", None, f"the log does not tell which NICs are used, {want} planned"[:900])
     if missing:
         text += f": {', '.join(missing)} carry nothing"
     return Deviation("nics", int(has != want), text[:900])
@@ -362,7 +387,8 @@ def moved(output: Output[NcclSettings]) -> Iterator[Moved]:
     cannot check every operation in place. Raises BadInput as `nccl` does.
     """
     order, nodes = output.order, output.record.nodes
-    if len(nodes) < 2 or order.network or order.split != "none" or _leaves_rdma_out(order):
+    other = order.network or order.expect.network == "nvlink"
+    if len(nodes) < 2 or other or order.split != "none" or _leaves_rdma_out(order):
         return
     operation = Collective(output.record.test.removeprefix("nccl_"))
     calls = [

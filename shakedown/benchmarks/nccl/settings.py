@@ -29,8 +29,8 @@ class NcclExpect(Record):
     nvls: bool  # NVLink SHARP
     gdr: bool = True  # GPUDirect RDMA between nodes; where network is socket there is none
     # What carries data between nodes over the site's own network: verbs on Ethernet or on InfiniBand, or TCP
-    # over the planned interfaces. A sweep with `network` is over TCP in any case.
-    network: Literal["roce", "ib", "socket"] = "roce"
+    # over the planned interfaces, or NVLink (MNNVL). A sweep with `network` is over TCP in any case.
+    network: Literal["roce", "ib", "socket", "nvlink"] = "roce"
     pinned: bool = False  # every rank must run on the CPUs of its node's rank file (roles/numa_pinning)
 
 

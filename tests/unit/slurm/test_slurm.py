@@ -341,11 +341,14 @@ def test_a_job_in_the_night_of_a_change_lasts_as_long_as_it_did(tmp_path, monkey
     assert (job.started, job.duration_s) == (begin, 60.0 * minutes)
 
 
-def test_a_reason_ends_where_the_next_field_begins():
-    """Catches: a drain of ours that is not known as ours, for what newer releases print behind it."""
-    line = (
-        "NodeName=gpu-01 State=MIXED+DRAIN Partitions=gpu Reason=shakedown: rail 3 is slow "
-        "[root@2026-03-01T10:00:00] Extra=topo=x InstanceId=i-0"
-    )
-    node = parse_show_nodes(line)["gpu-01"]
-    assert (node.reason, node.by, node.ours) == ("shakedown: rail 3 is slow", "root", True)
+@pytest.mark.parametrize("reason", ["shakedown: rail 3 is slow", "shakedown: [3] A=b flaps=2 of gpu[1]"])
+@pytest.mark.parametrize(
+    "then", ["", " Comment=(null)", " Comment=x [a@2026-01-01] Extra=topo=x InstanceId=i-0"]
+)
+def test_a_reason_ends_where_the_next_field_begins(reason, then):
+    """Catches: a drain of ours that is not known as ours, for a `=` in it or for what releases print behind it."""
+    line = f"NodeName=n1 State=MIXED+DRAIN Partitions=gpu Reason={reason} [root@2026-03-01T10:00:00]{then}"
+    node = parse_show_nodes(line)["n1"]
+    assert (node.reason, node.by, node.ours) == (reason, "root", True)
+    of_config = parse_show_nodes("NodeName=n1 State=DOWN Partitions=gpu Reason=bad NIC Comment=A=b")["n1"]
+    assert (of_config.reason, of_config.by) == ("bad NIC", "")

@@ -16,9 +16,12 @@ from host_settings.system import System
 SCHEMA = 1
 # As in shakedown/onnode/gpus.py, which these nodes need not have.
 KEPT = re.compile(
-    r"^(?:\[ *[0-9]+\.[0-9]+\] ?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid|EDAC \S+: [0-9]+ [CU]E "
-    r"|\S+ [0-9a-f:.]+: AER: |mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]"
-    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature))[^\n]*",
+    r"^(?:\[ *[0-9]+\.[0-9]+\] ?(?:\[ *[CT][0-9]+\] ?)?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid"
+    r"|EDAC \S+: [0-9]+ [CU]E |(?:mce: )?CPU[0-9]+: (?:Core|Package) temperature "
+    r"|\S+ [0-9a-f:.]+: (?:AER: |PCIe Bus Error: |[0-9.]+ Gb/s available PCIe bandwidth, limited by )"
+    r"|mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]|amdgpu [^\n]{0,200}uncorrectable hardware errors"
+    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature|health compromised|Port module event| Link down)"
+    r"|(?:bnxt_en|ice|ionic) [^\n]{0,200}(?:Link is Down|Link down|thermal threshold!))[^\n]*",
     re.MULTILINE,
 )
 _MOST_LINES = 1_000

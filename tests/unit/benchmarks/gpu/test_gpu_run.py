@@ -319,6 +319,19 @@ HOUR_S = 3600.0
     ([(HOUR_S, AER)], "hardware", 0, "1 told, no failure: pcieport"),
     ([(HOUR_S, AER.replace("Non-Fatal", "Fatal"))], "hardware", 1, "(Fatal)"),
     ([(HOUR_S, SXID.replace("Fatal", "Non-fatal"))], "hardware", 0, "no failure"),
+    ([(HOUR_S, f"[ T1234] {GONE}")], "xid", 1, "1 Xid: NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen"),
+    (
+        [
+            (
+                HOUR_S,
+                "mlx5_core 0000:c1:00.0: Port module event[error]: module 0, Cable error, High Temperature",
+            )
+        ],
+        "hardware",
+        1,
+        "",
+    ),
+    ([(HOUR_S, "mlx5_core 0000:c1:00.0 enp1s0: Link down")], "hardware", 0, "1 told, no failure: mlx5_core"),
 )
 def test_what_the_kernel_s_log_says(run, lines, check, wrong, says):
     """Catches: a user's page fault of last week that fails a node, a dead NVSwitch or DIMM that does not."""

@@ -1,5 +1,7 @@
 """Which networks of NCCL carry RDMA: its own, plugins, several NICs as one, and RCCL's way of writing."""
 
+from typing import Literal
+
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.metrics import judge_log
 from shakedown.benchmarks.nccl.settings import ExpectedWay
@@ -9,7 +11,7 @@ NICS = ("mlx5_0", "mlx5_1")
 NODES = ("gpu-a", "gpu-b")
 
 
-def log(network: str, *, merged: bool = False, suffix: str = "") -> str:
+def log(network: str, *, merged: bool = False, suffix: str = "", says: str = "NET/IB", more: str = "") -> str:
     """A log of two nodes with a GPU each, as NCCL 2.28 writes it (src/init.cc, src/transport/net.cc)."""
     lines = []
     for rank, node in enumerate(NODES):
@@ -17,7 +19,7 @@ def log(network: str, *, merged: bool = False, suffix: str = "") -> str:
         comm = f"ncclCommInitRankConfig comm 0x55 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 18000"
         net = f"{rank}[0] -> {1 - rank}[0] [send] via NET/{network}"
         said = [
-            "NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>",
+            f"{says} : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>",
             *(["NET/IB : Made virtual device [2] name=mlx5_0+mlx5_1 speed=800000 ndevs=2"] if merged else []),
             f"Using network {network}",
             f"{comm} - Init START",
@@ -26,6 +28,7 @@ def log(network: str, *, merged: bool = False, suffix: str = "") -> str:
                 f"Channel 0{i}/0 : {net}/{device}/GDRDMA{suffix}"
                 for i, device in enumerate([2] if merged else [0, 1])
             ),
+            *([more] if more else []),
             "2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels",
             f"{comm} - Init COMPLETE",
             f"comm 0x55 rank {rank} nranks 2 cudaDev 0 busId 18000 - Destroy COMPLETE",
@@ -34,9 +37,9 @@ def log(network: str, *, merged: bool = False, suffix: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def judged(text: str) -> dict[str, tuple[int | None, str]]:
+def judged(text: str, network: Literal["roce", "nvlink"] = "roce") -> dict[str, tuple[int | None, str]]:
     """Whether each check is wrong, and its words."""
-    expect = ExpectedWay(nvls=False, nics=dict.fromkeys(NODES, NICS))
+    expect = ExpectedWay(nvls=False, nics=dict.fromkeys(NODES, NICS), network=network)
     found = judge_log(parse_nccl_log(text), expect, dict.fromkeys(NODES, 1))
     return {one.check: (one.wrong, one.detail) for one in found}
 
@@ -57,6 +60,40 @@ def test_sockets_are_no_rdma_and_of_an_unknown_plugin_nothing_is_known():
     )
     wrong, words = judged(log("Wire_v3"))["network"]
     assert wrong is None and "go by Wire_v3: whether that is RDMA is not known here" in words
+
+
+@cases("says", "NET/gIB", "NET/Libfabric", "NET/OFI")
+def test_a_plugin_that_lists_its_nics_by_its_own_name_is_read_and_one_that_lists_none_blames_none(says):
+    """Catches: NICs that "carry nothing" of a plugin that says so in other words, or not at all."""
+    assert judged(log("gIB", says=says))["nics"][0] == 0
+    assert judged(log("gIB", says=f"{says} will"))["nics"][0] is None
+
+
+def test_nvlink_between_nodes_can_be_planned_and_is_not_roce():
+    """Catches: a rack of GB200 that can never PASS; NVLink taken for RoCE."""
+    lines = (
+        log("IB")
+        .replace("[send] via NET/IB/0/GDRDMA", "via P2P/MNNVL")
+        .replace("[send] via NET/IB/1/GDRDMA", "via P2P/MNNVL")
+    )
+    assert judged(lines, "nvlink")["network"] == (
+        0,
+        "4 connections between nodes go over NVLink, all of them wanted",
+    )
+    assert judged(log("IB"), "nvlink")["network"][0] == 1
+    found = judged(lines)
+    assert (found["network"][0], found["nics"][0], found["intra_node"][0]) == (1, None, 0)
+    assert "over NVLink (MNNVL), none over a NIC" in found["network"][1]
+
+
+@cases(
+    "said",
+    "NET/IB: ncclIbResiliencyCheckErrorNotFatal: The error is not fatal. Trying to continue...",
+    "NET/IB : mlx5_0:1 speed change detected: 400000 -> 100000 Mbps",
+)
+def test_a_nic_that_is_lost_or_slowed_in_mid_run_is_told(said):
+    """Catches: NCCL 2.30, which goes on without a NIC and calls that INFO."""
+    assert parse_nccl_log(log("IB", more=said)).warnings == tuple(f"{node}: {said}" for node in NODES)
 
 
 def test_a_device_that_is_made_of_two_ports_counts_for_both():

@@ -85,6 +85,15 @@ def test_query_with_header_and_units():
     assert parse_query(QUERY.replace(" MiB,", ",").replace(" W,", ",")).gpus == result.gpus  # nounits
 
 
+def test_a_list_that_is_empty_is_read_and_a_table_without_rows_is_not():
+    """Catches: a node whose GPUs remap no rows, or run nothing, refused as cut off; a query of no GPU accepted."""
+    for header in ("gpu_uuid, pid, used_gpu_memory [MiB]\n", "gpu_uuid, remapped_rows.pending\n"):
+        assert parse_nvidia_smi(header).gpus == ()
+    for text in ("gpu_uuid, pid", "index, uuid\n"):
+        with pytest.raises(BadInput, match="ends before the end of the table"):
+            parse_nvidia_smi(text)
+
+
 def test_query_without_header():
     """Catches a first GPU eaten as the header."""
     rows = "0, NVIDIA H200, 143771 MiB, 75.21 W\n1, NVIDIA H200, 143771 MiB, [N/A]\n"

@@ -107,11 +107,21 @@ def test_every_line_that_tells_of_hardware_is_read(monkeypatch):
     kept = [
         f"[ 812345.101010] {XID}",
         "[6781753.400584] nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up",
+        f"[ 812345.101010][ T1234] {XID}",
+        "[6781780.100000] [    C7] mce: CPU7: Package temperature above threshold, cpu clock throttled",
         "[6781790.100000] EDAC MC3: 42 UE memory read error on CPU_SrcID#0_MC#3_Chan#0_DIMM#0",
         "[6781791.100000] pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:18:00.0",
         "[    9.500000] mlx5_core 0000:c1:00.0: mlx5_pcie_event:301:(pid 9): Detected insufficient power",
         "[   99.500000] mlx5_core 0000:c1:00.0: temp_warn:284:(pid 9): High temperature on sensors",
         "[  100.000000] {1}[Hardware Error]: event severity: fatal",
+        "[  101.000000] nvidia 0000:18:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction",
+        "[    9.600000] pci 0000:18:00.0: 126.0 Gb/s available PCIe bandwidth, limited by 16.0 GT/s PCIe x8 link",
+        "[  102.000000] mlx5_core 0000:c1:00.0: poll_health:852:(pid 0): device's health compromised - reached",
+        "[  103.000000] mlx5_core 0000:c1:00.0: Port module event[error]: module 0, Cable error, High Temperature",
+        "[  104.000000] mlx5_core 0000:c1:00.0 enp1s0: Link down",
+        "[  105.000000] bnxt_en 0000:c2:00.0 enp2s0: NIC Link is Down",
+        "[  106.000000] bnxt_en 0000:c2:00.0 enp2s0: Chip temperature has gone above the fatal thermal threshold!",
+        "[  107.000000] amdgpu 0000:c3:00.0: amdgpu: socket: 0 2 uncorrectable hardware errors detected in umc",
     ]
     others = [
         "[1.0] audit: user alice ran NVRM: Xid",
