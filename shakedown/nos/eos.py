@@ -18,6 +18,7 @@ from shakedown.nos.system import (
     Tree,
     count,
     json_object,
+    numbers,
     of_class,
     output,
 )
@@ -117,11 +118,11 @@ def end(found: list[str], port: str) -> Tree:
     mtu = re.search(here + r"mtu (\d+)$", lines)
     profile = re.search(here + "service-profile ROCE$", lines)
     lossless = re.findall(r"(?m)^qos profile ROCE / priority-flow-control priority (\d) no-drop$", lines)
-    groups = re.findall(r"(?m)^qos map dscp (\d+) to traffic-class (\d)$", lines)
+    groups = re.findall(r"(?m)^qos map dscp (\d[\d ,-]*) to traffic-class (\d)$", lines)
     return {
         "mtu_bytes": int(mtu[1]) if mtu else None,
         "pfc_priorities": frozenset(map(int, lossless if profile else [])),
-        "dscp_map": {int(dscp): int(group) for dscp, group in groups},
+        "dscp_map": {dscp: int(group) for some, group in groups for dscp in numbers(some)},
     }
 
 

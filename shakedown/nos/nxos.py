@@ -16,6 +16,7 @@ from shakedown.nos.system import (
     Tree,
     count,
     json_object,
+    numbers,
     output,
 )
 from shakedown.records.tool_text import TextSource
@@ -36,7 +37,7 @@ _LINK = {
 _PFC_LINE = re.compile(r"(?P<port>Ethernet\S+)\s.*?(?<!\d)(?P<rx>\d+)\s+(?P<tx>\d+)")
 _PORT_LINE = re.compile(r".*?\b(?P<port>Ethernet\d\S*)\b.*")
 # `CONTROL QOS GROUP` and `SPAN QOS GROUP`, which stand below the last numbered one, have no number.
-_GROUP_LINE = re.compile(r"\|?\s*(?:(?:CONTROL|SPAN) )?QOS GROUP\b\s*(?P<group>\d)?\b.*")
+_GROUP_LINE = re.compile(r"\|?\s*(?:(?:CONTROL|SPAN) )?QOS GROUP\b\s*(?P<group>\d[\d,-]*)?(?!\w).*")
 # |                   Tx Pkts |       50800151|              0|
 _VALUE_LINE = re.compile(
     r"\|?\s*+(?P<name>[A-Za-z/&+](?:[A-Za-z/&+ ]*[A-Za-z/&+])?)\s*\|\s*(?P<value>[\d,]+)\s*(\|.*)?"
@@ -62,29 +63,29 @@ def parse(outputs: Outputs, classes: Classes) -> PortCounters:
         if match and match["port"] in ports:
             port = match["port"]
             ports[port] |= {f"pfc_{way}_frames": count(match[way], f"{port} PFC") for way in ("rx", "tx")}
-    names = {classes.queue: "roce", classes.cnp_queue: "cnp"}
-    for port, group, name, value in _blocks(output(outputs, "queues")):
-        if port in ports and group in names and name in _QUEUE and (names[group], name) != ("cnp", "Tx Byts"):
-            ports[port][f"{names[group]}_{_QUEUE[name]}"] = value
-    for port, group, name, value in _blocks(output(outputs, "watchdog")):
-        if port in ports and group == classes.queue and name == "Shutdown":
+    for port, groups, name, value in _blocks(output(outputs, "queues")):
+        for number, kind in ((classes.queue, "roce"), (classes.cnp_queue, "cnp")):
+            if port in ports and number in groups and name in _QUEUE and (kind, name) != ("cnp", "Tx Byts"):
+                ports[port][f"{kind}_{_QUEUE[name]}"] = value
+    for port, groups, name, value in _blocks(output(outputs, "watchdog")):
+        if port in ports and classes.queue in groups and name == "Shutdown":
             ports[port]["watchdog_events"] = value
     return ports
 
 
-def _blocks(text: str) -> list[tuple[str, int, str, int]]:
-    """Every (port, QoS group, name, unicast value) of a report in blocks."""
+def _blocks(text: str) -> list[tuple[str, frozenset[int], str, int]]:
+    """Every (port, QoS groups, name, unicast value) of a report in blocks."""
     found = []
-    port, group = "", -1
+    port, groups = "", frozenset[int]()
     for raw in text.splitlines():
         line = raw.strip()
         if match := _GROUP_LINE.fullmatch(line):
-            group = int(match["group"] or -1)
+            groups = numbers(match["group"] or "")
         elif match := _VALUE_LINE.fullmatch(line):
-            if group >= 0:
-                found.append((port, group, match["name"], count(match["value"], f"{port} {match['name']}")))
+            if groups:
+                found.append((port, groups, match["name"], count(match["value"], f"{port} {match['name']}")))
         elif match := _PORT_LINE.fullmatch(line):
-            port, group = match["port"], -1
+            port, groups = match["port"], frozenset()
     return found
 
 
@@ -96,13 +97,15 @@ def end(found: list[str], port: str) -> Tree:
     on = re.search(here + "priority-flow-control mode on$", lines)
     classified = re.search(here + "service-policy type qos input ROCE-IN$", lines)
     groups = dict(re.findall(r"(?m)^policy-map type qos ROCE-IN / class (\S+) / set qos-group (\d)$", lines))
-    matches = re.findall(r"(?m)^class-map type qos match-any (\S+) / match dscp (\d+)$", lines)
-    lossless = re.findall(r"(?m)^policy-map type network-qos .* / pause pfc-cos (\d)$", lines)
+    matches = re.findall(r"(?m)^class-map type qos match-any (\S+) / match dscp ([\d,-]+)$", lines)
+    lossless = re.findall(r"(?m)^policy-map type network-qos .* / pause pfc-cos ([\d,-]+)$", lines)
     return {
         # NX-OS counts the Ethernet header in, and 802.1Q's: 14 and 4 bytes of 9216 are not IP's.
         "mtu_bytes": int(mtu[1]) - 18 if mtu and int(mtu[1]) > 1500 else mtu and int(mtu[1]),
-        "pfc_priorities": frozenset(map(int, lossless if on else [])),
-        "dscp_map": {int(d): int(groups[c]) for c, d in matches if classified and c in groups},
+        "pfc_priorities": frozenset().union(*map(numbers, lossless if on else [])),
+        "dscp_map": {
+            d: int(groups[c]) for c, some in matches if classified and c in groups for d in numbers(some)
+        },
     }
 
 

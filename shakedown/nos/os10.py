@@ -12,12 +12,22 @@ from functools import partial
 
 from shakedown.nos import lldp, os9
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
-from shakedown.nos.system import Classes, Outputs, PortCounters, SwitchSystem, Tree, count, refuse_error_text
+from shakedown.nos.system import (
+    Classes,
+    Outputs,
+    PortCounters,
+    SwitchSystem,
+    Tree,
+    count,
+    numbers,
+    of_class,
+    refuse_error_text,
+)
 from shakedown.records.tool_text import TextSource
 
 QUEUES, INTERFACE = "queues ", "interface "  # label prefixes; the port follows
 _HEAD = ("Queue", "Packets", "Bytes", "Dropped-Packets", "Dropped-Bytes")
-_ROW = re.compile(r"(?P<queue>[0-7])((\s+\d+){4})")
+_ROW = re.compile(r"[0-7][0-7,-]*(?: \d+){4}")
 _ROCE = ("roce_tx_packets", "roce_tx_bytes", "roce_queue_drops")
 _CNP = ("cnp_tx_packets", None, "cnp_queue_drops")
 # What `show interface` counts, by the part it stands in. Frames with a bad checksum, and those that the port
@@ -63,12 +73,12 @@ def _queues(port: str, text: str, classes: Classes) -> dict[str, int]:
     if heads != [list(_HEAD)] or named != [_one_name(port)]:
         TextSource(text).refuse(f"queues of {port}: not OS10's table of that port")
     found: dict[str, int] = {}
-    names = {classes.queue: _ROCE, classes.cnp_queue: _CNP}
-    for line in lines:
-        if _ROW.fullmatch(" ".join(line)):
-            for name, value in zip(names.get(int(line[0]), ()), line[1:4], strict=False):
+    rows = {line[0]: line[1:4] for line in lines if _ROW.fullmatch(" ".join(line))}
+    for queue, names in ((classes.queue, _ROCE), (classes.cnp_queue, _CNP)):
+        for row in of_class(rows, queue):
+            for name, value in zip(names, row, strict=True):
                 if name:
-                    found[name] = count(value, f"{port} queue {line[0]}")
+                    found[name] = found.get(name, 0) + count(value, f"{port} queue {queue}")
     return found
 
 
@@ -103,14 +113,8 @@ def end(found: list[str], port: str) -> Tree:
     return {
         "mtu_bytes": int(mtu[1]) - _HEADER_BYTES if mtu else None,
         "pfc_priorities": frozenset(map(int, lossless if on and paused else [])),
-        "dscp_map": {n: int(group) for group, some in groups for n in _numbers(some)} if trusted else {},
+        "dscp_map": {n: int(group) for group, some in groups for n in numbers(some)} if trusted else {},
     }
-
-
-def _numbers(text: str) -> list[int]:
-    """`24-26,48` as numbers."""
-    spans = [part.partition("-") for part in text.split(",")]
-    return [n for first, _, last in spans for n in range(int(first), int(last or first) + 1)]
 
 
 # IEEE 802.3's clauses, as OS10 names the codes, and as switches and ethtool do.

@@ -137,7 +137,14 @@ def refuse_error_text(text: str, label: str) -> None:
         )
 
 
-_CLASSES = re.compile(r"[A-Za-z ]{0,20}(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\Z")
+_CLASSES = re.compile(r"[A-Za-z ]{0,20}(\d{1,3}(?:-\d{1,3})?(?:[, ]\d{1,3}(?:-\d{1,3})?)*)\Z")
+
+
+def numbers(text: str) -> frozenset[int]:
+    """Return the numbers of `TC3`, `0-5`, `24-26,48` or `24 25 26`; none of any other text."""
+    match = _CLASSES.match(text.strip())
+    ends = [part.partition("-") for part in re.split("[, ]", match[1])] if match else []
+    return frozenset(n for first, _, last in ends for n in range(int(first), int(last or first) + 1))
 
 
 def of_class(told: Mapping[str, Any], number: int) -> list[Any]:
@@ -145,13 +152,7 @@ def of_class(told: Mapping[str, Any], number: int) -> list[Any]:
 
     What a group counts is of any of its classes: it cannot be told apart, and none of it is taken for good.
     """
-    found = []
-    for name, value in told.items():
-        if match := _CLASSES.match(name):
-            ends = [part.partition("-") for part in match[1].split(",")]
-            if any(int(first) <= number <= int(last or first) for first, _, last in ends):
-                found.append(value)
-    return found
+    return [value for name, value in told.items() if number in numbers(name)]
 
 
 def count(value: object, what: str) -> int:

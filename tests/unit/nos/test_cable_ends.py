@@ -100,6 +100,23 @@ def test_a_switch_that_does_not_fit_its_hosts_is_named_with_its_port(nos, old, n
     assert f"leaf0/{PORTS[nos][0]}" in first.text
 
 
+@pytest.mark.parametrize(
+    ("nos", "old", "new"),
+    [
+        ("nxos", "match dscp 26", "match dscp 24-26,30"),
+        ("eos", "map dscp 26 to", "map dscp 24 26 to"),
+        ("os10", "dscp 26", "dscp 24-26"),
+    ],
+)
+def test_classes_that_are_told_in_ranges_fit_their_host(nos, old, new, tmp_path):
+    """Catches: a switch blamed for a DSCP that it classes right, beside others."""
+    text = json.dumps(read_back(nos), default=list)
+    assert old in text
+    read = settings(tmp_path, nos, json.loads(text.replace(old, new)))
+    checks = cross_check(cables(read), {("n1", "fab0"): host()}, switch_ends(read), (26,))
+    assert next(c.fits for c in checks if c.what == "dscp.26" and c.cable.host == "n1")
+
+
 def test_the_class_of_ipv4_is_not_hidden_by_that_of_ipv6(tmp_path):
     """Catches a leaf that puts IPv4 RoCE into another class while its IPv6 filter is right."""
     found = json.loads(json.dumps(read_back("linux")))

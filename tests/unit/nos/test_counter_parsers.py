@@ -227,6 +227,18 @@ def test_eos_groups_classes(name):
     assert "roce_queue_drops" not in counters_of("eos")(outputs, CLASSES)["Ethernet1/1"]
 
 
+@pytest.mark.parametrize(
+    ("nos", "label", "old"), [("nxos", "queues", "QOS GROUP 3"), ("os10", "queues ethernet1/1/4", "\n3 ")]
+)
+def test_other_systems_group_classes(nos, label, old):
+    """Catches: a range read as its first number, or a row of a group left out."""
+    outputs = text(NXOS) if nos == "nxos" else {label: OS10}
+    plain = counters_of(nos)(outputs, CLASSES)
+    assert old in outputs[label]
+    outputs[label] = outputs[label].replace(old, old.replace("3", "2-3,5"))
+    assert counters_of(nos)(outputs, CLASSES) == plain
+
+
 # As a switch printed it (netdev mailing list, 25 March 2022), with numbers of our own.
 OS10 = (Path(__file__).parent / "printed/os10.txt").read_text()
 
