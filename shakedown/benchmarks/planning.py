@@ -14,7 +14,7 @@ from shakedown.intent.places import span
 from shakedown.intent.site import AbsentNode, Fabric, Site, SwitchHost
 from shakedown.intent.software import Sources
 from shakedown.nos.registry import known
-from shakedown.plan.counters import nic_cover, plan_counters, unknown_nics
+from shakedown.plan.counters import bonded_nics, nic_cover, plan_counters, unknown_nics
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import Jobs, JobSpec, jobs_of_site, with_prolog
 from shakedown.plan.odds import power_words
@@ -39,6 +39,7 @@ def not_covered(
         *_switch_ports(draft, judged),
         *_counters(draft),
         *unknown_nics(draft),
+        *bonded_nics(draft),
         *_traffic_class(draft),
         *_uplinks(draft.site),
         *_not_done(draft.site),

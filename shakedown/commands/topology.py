@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from shakedown.commands.arguments import command
 from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.program import PACKAGE
+from shakedown.records.program import PACKAGE, plain_environment
 
 if TYPE_CHECKING:
     from shakedown.topology.host_map import Topology
@@ -91,7 +92,14 @@ def _probe(host: str) -> bytes:
         [sys.executable, "-"] if host == "localhost" else ["ssh", "-o", "BatchMode=yes", host, "python3", "-"]
     )
     try:
-        done = subprocess.run(argv, input=_PROBE.read_bytes(), capture_output=True, timeout=120, check=False)
+        done = subprocess.run(
+            argv,
+            input=_PROBE.read_bytes(),
+            capture_output=True,
+            timeout=120,
+            check=False,
+            env=plain_environment(os.environ),
+        )
     except subprocess.TimeoutExpired:
         raise BadInput(f"{host} did not answer within 120 s", fix="check that ssh reaches it") from None
     if done.returncode != 0:

@@ -22,6 +22,7 @@ from shakedown.intent.slurm_block import SlurmBlock, SlurmName
 from shakedown.onnode import discover_probe
 from shakedown.records.base import Document, Name, Record
 from shakedown.records.errors import BadInput
+from shakedown.records.program import plain_environment
 from shakedown.records.refusals import read_as, refusal
 from shakedown.records.untrusted import loads, read_plain
 from shakedown.slurm.client import Slurm, parse_show_nodes
@@ -49,7 +50,9 @@ class NicAnswer(Record):
     netdev: Device
     mac: Annotated[str, Field(max_length=64, pattern=r"^([0-9a-f]{2}(:[0-9a-f]{2}){5,19})?$")] = ""
     rdma: tuple[Device, ...] = ()
-    link_layer: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z]*$")] = ""  # Ethernet or InfiniBand
+    link_layer: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z]*$")] = (
+        ""  # Ethernet, InfiniBand, iWARP
+    )
     driver: _OptionalDevice = ""
     speed_mbps: int | None = None  # -1: it does not say
     mtu_bytes: int | None = Field(default=None, ge=0, le=1 << 20)
@@ -430,6 +433,7 @@ def _run(partition: str, nodes: list[str], options: list[str]) -> str:
             errors="replace",
             timeout=_WAIT_S + 60 * _JOB_MINUTES + 60,
             check=False,
+            env=plain_environment(os.environ),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadInput(f"srun: {str(error)[:200]}", fix="is Slurm up, and are its nodes free?") from None

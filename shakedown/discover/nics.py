@@ -148,10 +148,11 @@ def _cannot(nic: NicAnswer, node: NodeAnswer) -> str:
         return "it has no RDMA device"
     if nic.virtual_function:
         return "it is a virtual function"
-    if nic.link_layer == "InfiniBand":
-        return "its port speaks InfiniBand"
+    if nic.link_layer not in ("", "Ethernet"):  # "Unknown" is EFA's
+        return f"its port speaks {nic.link_layer}"
     if nic.master:
-        return f"it is part of {nic.master}"
+        lag = f", a RoCE LAG ({nic.rdma[0]}): name it in the inventory to measure it as one NIC"
+        return f"it is part of {nic.master}" + (lag if "bond" in nic.rdma[0] else "")
     if nic.netdev in node.default_interfaces:
         return "the default route leads over it"
     return ""
@@ -189,7 +190,11 @@ def _of_node(node: NodeAnswer, speed: int | None) -> list[NicWithRole]:
 
 
 def _without_address(nic: NicAnswer) -> str:
-    return "it has no IPv4 address" + ("" if nic.up else " and no link")
+    return (
+        "it has no IPv4 address, and rails of IPv6 alone are not measured"
+        if nic.up
+        else "it has no IPv4 address and no link"
+    )
 
 
 def _for(nic: NicAnswer, near: Mapping[str, Distance]) -> str:

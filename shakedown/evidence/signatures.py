@@ -19,6 +19,7 @@ from shakedown.records import untrusted
 from shakedown.records.base import Name, Params, Record, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, Reference
+from shakedown.records.program import plain_environment
 from shakedown.records.reading import read_bytes
 from shakedown.records.wording import printable
 
@@ -184,6 +185,7 @@ def _ssh_keygen(arguments: list[str], content: bytes) -> subprocess.CompletedPro
             capture_output=True,
             timeout=_TIMEOUT_S,
             check=False,
+            env=plain_environment(os.environ),
         )
     except FileNotFoundError:
         raise BadInput("ssh-keygen is not installed", fix="install openssh-client 8.2 or newer") from None

@@ -79,7 +79,10 @@ def rdma_devices(root: Path) -> dict[str, dict[str, str]]:
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         port = entry / "ports/1"
         found[entry.name] = {
-            "link_layer": topology_probe.text(port / "link_layer"),
+            # A NIC of iWARP (node type 4, RNIC) is on Ethernet too.
+            "link_layer": "iWARP"
+            if topology_probe.text(entry / "node_type").startswith("4:")
+            else topology_probe.text(port / "link_layer"),
             "state": topology_probe.text(port / "state"),
             "netdev": topology_probe.text(port / "gid_attrs/ndevs/0")
             or topology_probe.text(entry / "parent"),

@@ -112,11 +112,29 @@ def node(kind: str) -> Component:
         "kernel_options": " ".join(
             w
             for w in text("/proc/cmdline").split()
-            if re.match(r"(iommu|intel_iommu|amd_iommu|isolcpus|nohz_full)=", w)
+            if re.match(r"(iommu|intel_iommu|amd_iommu|isolcpus|nohz_full|pci|pcie_\w+|\w+\.max_cstate)=", w)
         ),
+        "iommu": iommu(),
         "virtual": "yes" if " hypervisor" in cpu else "no",
     }
     return component(kind, platform.node(), attributes)
+
+
+def iommu() -> str:
+    """How the IOMMU treats devices, as anybody may read it: off, or its groups' kinds (DMA-FQ, identity)."""
+    groups = sorted(Path("/sys/kernel/iommu_groups").glob("[0-9]*"))
+    return " ".join(sorted({text(str(group / "type")) or "on" for group in groups})) or "off"
+
+
+def pcie(folder: Path) -> str:
+    """A PCI function's link, `32.0 GT/s x16`, and what it could be where that is more; empty: it has none."""
+    now, most = (
+        [text(str(folder / f"{which}_link_{what}")).replace(" PCIe", "") for what in ("speed", "width")]
+        for which in ("current", "max")
+    )
+    if not now[1].isdigit() or now[1] == "0":
+        return ""
+    return " x".join(now) + ("" if now == most else f" of {' x'.join(most)}")
 
 
 def devlink() -> dict[str, dict[str, Any]]:
@@ -157,6 +175,7 @@ def nics() -> list[Component]:
             "mac": text(str(entry / "address")),
             "speed_mbps": text(str(entry / "speed")),
             "mtu_bytes": text(str(entry / "mtu")),
+            "pcie": pcie(entry / "device"),
         }
         found.append(component("nic", netdev, attributes))
         module = run("ethtool", "-m", netdev)
@@ -184,6 +203,9 @@ def gpus() -> list[Component]:
         if len(values) == len(fields):
             attributes = dict(zip(fields, values))  # noqa: B905  (3.9 has no strict)
             attributes["pci"] = attributes.pop("pci.bus_id")
+            # A GPU at rest has a slower link, and no narrower one.
+            device = Path("/sys/bus/pci/devices") / attributes["pci"].lower()[-12:]
+            attributes["pcie_width"] = text(str(device / "current_link_width"))
             found.append(component("gpu", f"gpu{values[0]}", attributes))
     return found
 

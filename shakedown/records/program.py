@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -105,3 +106,34 @@ def no_cycle_search() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+# What every program starts with that we start outside a job; a job's own have it from there. Slurm prints
+# times in UTC, since local ones come twice in a night of autumn, and as the manual says: `SLURM_TIME_FORMAT`
+# and the like are a user's own wishes for his terminal (scontrol(1)).
+PLAINLY = {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+# What a user may have set for himself and must not steer a run: what Slurm's commands show, ask for or start
+# with, ReFrame's and Python's places, what is loaded into every program. What a measured program may see of
+# his is said by the site (`acceptance.*.variables`). Where Slurm is stays, and so does LD_LIBRARY_PATH, by
+# which a site may find Slurm's own libraries.
+_OF_USERS = re.compile(
+    r"(SQUEUE|SINFO|SACCT|SBATCH|SALLOC|SCANCEL|SCONTROL|SPRIO|SRUN|RFM|PYTHON|UCX|OMPI|PMIX|PRTE|NCCL|RCCL"
+    r"|MPICH|I_MPI|ANSIBLE)_\w+|GREP_(OPTIONS|COLORS?)|PYTHON[A-Z]+|LD_(PRELOAD|AUDIT)|BASH_ENV|ENV"
+    r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING)|LC_\w+|LANG\w*"
+    r"|SLURM_(?!CONF$|CLUSTERS$|CONF_SERVER$|JWT$)\w+"
+)
+
+
+# Of these, what everybody has and nobody misses.
+_USUAL = re.compile(r"LC_\w+|LANG\w*|PYTHON(UNBUFFERED|DONTWRITEBYTECODE)|SLURM_TIME_FORMAT")
+
+
+def users_wishes(environment: Iterable[str]) -> list[str]:
+    """Return which variables of an environment are a user's own wishes, but for usual ones."""
+    return sorted(name for name in environment if _OF_USERS.fullmatch(name) and not _USUAL.fullmatch(name))
+
+
+def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what a user wishes for himself, and with `PLAINLY`."""
+    kept = {name: value for name, value in environment.items() if not _OF_USERS.fullmatch(name)}
+    return {**kept, **PLAINLY}

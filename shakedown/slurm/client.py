@@ -6,11 +6,12 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shakedown.records.errors import BadInput
+from shakedown.records.program import PLAINLY, plain_environment
 
 # What the reason of a node that we drained begins with; nothing else tells ours from others'.
 PREFIX = "shakedown:"
@@ -38,36 +39,6 @@ class NodeState:
 
 # A finished job is read from `scontrol`, which knows it until MinJobAge has passed. Every call is an argument
 # list; `Slurm` can make it on another host through ssh, quoted for the shell there.
-
-# How Slurm's commands print: times in UTC, since local ones come twice in a night of autumn, and as the
-# manual says. `SLURM_TIME_FORMAT` and the like are a user's own wishes for his terminal (scontrol(1)).
-PLAINLY = {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
-# What a user may have set for himself and must not steer a run: what Slurm's commands show, ask for or start
-# with, ReFrame's and Python's places, what is loaded into every program. What a measured program may see of
-# his is said by the site (`acceptance.*.variables`). Where Slurm is stays, and so does LD_LIBRARY_PATH, by
-# which a site may find Slurm's own libraries.
-_OF_USERS = re.compile(
-    r"(SQUEUE|SINFO|SACCT|SBATCH|SALLOC|SCANCEL|SCONTROL|SPRIO|SRUN|RFM|PYTHON|UCX|OMPI|PMIX|PRTE|NCCL|RCCL"
-    r"|MPICH|I_MPI|ANSIBLE)_\w+|GREP_(OPTIONS|COLORS?)|PYTHON[A-Z]+|LD_(PRELOAD|AUDIT)|BASH_ENV|ENV"
-    r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING)|LC_\w+|LANG\w*"
-    r"|SLURM_(?!CONF$|CLUSTERS$|CONF_SERVER$|JWT$)\w+"
-)
-
-
-# Of these, what everybody has and nobody misses.
-_USUAL = re.compile(r"LC_\w+|LANG\w*|PYTHON(UNBUFFERED|DONTWRITEBYTECODE)|SLURM_TIME_FORMAT")
-
-
-def users_wishes(environment: Iterable[str]) -> list[str]:
-    """Return which variables of an environment are a user's own wishes, but for usual ones."""
-    return sorted(name for name in environment if _OF_USERS.fullmatch(name) and not _USUAL.fullmatch(name))
-
-
-def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what a user wishes for himself, and with `PLAINLY`."""
-    kept = {name: value for name, value in environment.items() if not _OF_USERS.fullmatch(name)}
-    return {**kept, **PLAINLY}
-
 
 # States in which a job will still change (squeue(1), JOB STATE CODES).
 UNFINISHED = frozenset(
@@ -224,8 +195,8 @@ def _moment(text: str | None) -> datetime | None:
 
 
 _NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|State|Partitions)=(\S*)")
-# Behind a reason Slurm writes who set it and when, then further fields: `Reason=bad NIC [root@2026-11-20T02:10:00]`.
-# Without that, as of a node that slurm.conf names, it ends where a field begins.
+# Behind a reason Slurm writes who set it and when, `Reason=bad NIC [root@2026-11-20T02:10:00]`, then further
+# fields. Without that, as of a node that slurm.conf names, it ends where a field begins.
 _WHO = re.compile(r" \[([^\[\]@\s]{1,64})(?:@[^\[\]@\s]{1,64})?@(?:[0-9][0-9T:-]{3,31}|Unknown)\](?=\s|\Z)")
 _FIELD_BEGINS = re.compile(r"(?<!\s)\s+[A-Z]\w*=")
 # Never a leading "-", which would be an option.

@@ -18,14 +18,14 @@ from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.plan.time_limits import stage_limit_s
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.program import ended, status_of
+from shakedown.records.program import ended, plain_environment, status_of, users_wishes
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, RunProblem
 from shakedown.run import chain, service
 from shakedown.run.folder import JOBS, ORDER, RAW, to_json
 from shakedown.run.lock import RunLock
 from shakedown.run.share import Share
-from shakedown.slurm.client import Slurm, plain_environment, users_wishes
+from shakedown.slurm.client import Slurm
 from shakedown.slurm.under_way import cancel_own
 
 _KILL_AFTER_S = 60  # ReFrame can swallow the first signal

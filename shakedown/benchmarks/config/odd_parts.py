@@ -149,13 +149,24 @@ _AMOUNTS = ("cpus", "memory_kib", "gpus", "nics")
 _CLASSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "node": (
         ("product",),
-        ("bios_version", "bmc_firmware", "cpu", "cpu_microcode", "os", "kernel", "kernel_options", *_AMOUNTS),
+        (
+            "bios_version",
+            "bmc_firmware",
+            "cpu",
+            "cpu_microcode",
+            "os",
+            "kernel",
+            "kernel_options",
+            "iommu",
+            *_AMOUNTS,
+        ),
     ),
-    "nic": (("psid", "board", "driver"), ("firmware", "driver_version")),
-    "gpu": (("name",), ("vbios_version", "driver_version")),
+    "nic": (("psid", "board", "driver"), ("firmware", "driver_version", "pcie")),
+    "gpu": (("name",), ("vbios_version", "driver_version", "pcie_width")),
     "software": ((), ("version",)),
 }
 PARTS = tuple(_CLASSES)
+_OF_SLOT = ("pcie", "pcie_width")
 # By how much the memory of like nodes may differ: the kernel keeps some for itself. One module of 32 is 3 %.
 _LIKE_MEMORY = 0.02
 
@@ -174,12 +185,15 @@ def odd_parts(
     counted: dict[tuple[str, str], list[str]] = {}
     values: dict[tuple[str, str, str], list[tuple[Component, str]]] = defaultdict(list)
     classes = _classes_of_silent_nics(parts)
+    products = {part.host: part.attributes.get("product", "") for part in parts if part.kind == "node"}
     for part in (*_with_amounts(parts, tested), *_missing_tools(parts, tested)):
         counted.setdefault((part.host, part.kind), [])
         group = part.name if part.kind == "software" else classes.get((part.host, part.name), _class(part))
         for key in _CLASSES[part.kind][1]:
-            if key not in _AMOUNTS or part.host in tested:
-                values[part.kind, group, key].append((part, part.attributes.get(key, "")))
+            if key not in (*_AMOUNTS, *_OF_SLOT) or part.host in tested:
+                # A link is held to those of its slot: a machine may have a like board in a narrow one, too.
+                alike = f"{group} {products[part.host]} {part.name}" if key in _OF_SLOT else group
+                values[part.kind, alike, key].append((part, part.attributes.get(key, "")))
     for (kind, _, key), members in values.items():
         counts = Counter(value for _, value in members).most_common(3)
         if len(counts) == 1:

@@ -58,10 +58,10 @@ _SYMMETRIC = re.compile(rf"(\w+) \[Symmetric\]: ({_N}) Bytes -> Kernel (\S+) ")
 _IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={\[]{1,64}):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
 # Ports that NCCL uses as one (since 2.21, and plugins): `Made virtual device [2] name=mlx5_0+mlx5_1 ...`.
 _MERGED = re.compile(r"NET/\w+ : Made virtual device \[([0-9]{1,4})\] name=([^\s:={\[]{1,130})(?: |\Z)")
-# How the net of NCCL or of a plugin lists its RDMA devices, each by itself: gIB says `NET/gIB : Using [0]mlx5_0:1/RoCE`.
+# How NCCL or a plugin lists its RDMA devices: gIB says `NET/gIB : Using [0]mlx5_0:1/RoCE`.
 _USING = re.compile(r"NET/(?!Socket )\w{1,40} ?: Using \[")
-# Told as INFO and an event all the same: a NIC that is lost while the others go on, one that changes its rate (2.30,
-# src/transport/net_ib/p2p_resiliency.cc and common.cc).
+# Told as INFO and an event all the same: a NIC that is lost while the others go on, one that changes its rate
+# (2.30, src/transport/net_ib/p2p_resiliency.cc and common.cc).
 _EVENT = re.compile(
     r"NET/IB ?: (?:\w{1,60}: (?:The error is not fatal|Replacing QP: )|\S{1,70} speed change detected)"
 )
@@ -251,7 +251,8 @@ class _Log:
             what = f"'Destroy COMPLETE' of the communicator of {unfinished[0][0]}, process {unfinished[0][1]}"
             self.source.ends_before(
                 what,
-                fix="run it again; --partial if it never destroys it, or NCCL 2.30 ran without subsystem DESTROY",
+                fix="run it again, with NCCL_DEBUG_SUBSYS=INIT,NET,DESTROY (since NCCL 2.30); pass --partial "
+                "if the program never destroys it",
             )
 
     def _result(self, finished: bool) -> NcclLog:

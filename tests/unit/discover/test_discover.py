@@ -138,9 +138,15 @@ def test_storage_and_management_nics_are_told_apart_and_why():
 @cases(
     "change, why",
     ({"link_layer": "InfiniBand"}, "its port speaks InfiniBand"),
+    ({"link_layer": "iWARP"}, "its port speaks iWARP"),
+    ({"link_layer": "Unknown", "driver": "efa"}, "its port speaks Unknown"),
     ({"master": "bond0"}, "it is part of bond0"),
+    (
+        {"master": "bond0", "rdma": ["mlx5_bond_0"]},
+        "it is part of bond0, a RoCE LAG (mlx5_bond_0): name it in the inventory to measure it as one NIC",
+    ),
     ({"virtual_function": True}, "it is a virtual function"),
-    ({"ipv4": []}, "it has no IPv4 address"),
+    ({"ipv4": []}, "it has no IPv4 address, and rails of IPv6 alone are not measured"),
     ({"ipv4": [], "up": False}, "it has no IPv4 address and no link"),
     ({"rdma": []}, "it has no RDMA device"),
 )

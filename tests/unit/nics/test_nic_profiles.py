@@ -457,6 +457,27 @@ def test_global_pause_is_a_fault_only_beside_pfc(family, enabled):
         assert (f"counter.ethtool.{way}_{name}" in found) is enabled
 
 
+@cases(
+    "netdev, device, driver, says",
+    ("bond0", "mlx5_bond_0", None, "each port of 6 RoCE LAGs, such as mlx5_bond_0"),
+    ("enp1s0", "ionic_0", None, "by the counters of 6 NICs of n1..n3"),
+    ("enp1s0", "rocep1s0", "ionic", "by the counters of 6 NICs of n1..n3"),
+    ("enp1s0", "rocep1s0", "ice", ""),
+)
+def test_a_bond_or_an_unknown_family_is_told_in_one_line(netdev, device, driver, says):
+    """Catches: a RoCE LAG planned as if each port were seen; AMD's or another's NICs left out unsaid."""
+    inventory = document(3)
+    for host in hosts(inventory):
+        host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": 100}
+        for number, nic in enumerate(host["fabric_nics"]):
+            nic["netdev"], nic["rdma_device"] = f"{netdev[:-1]}{number}", f"{device[:-1]}{number}"
+            nic.update({"driver": driver} if driver else {})
+    found = [
+        one.what for one in plan_of(site_of(inventory, WHERE))[0].not_covered if one.key == "fabric_nics"
+    ]
+    assert len(found) == bool(says) and all(says in one for one in found), found
+
+
 def test_unknown_drivers_are_told_and_refused_only_if_the_site_asks(tmp_path):
     """Catches: NICs of an unknown driver left out in silence, or a site that cannot be planned for them."""
     mine = site("mlx5")

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,3 +139,31 @@ def test_a_refusal_is_one_line(capsys):
     assert status_of(refused) == 2
     assert capsys.readouterr().err == "/run/x: No such file or directory\n"
     assert status_of(lambda: None) == 0
+
+
+# Ansible's settings are a site's own, in files and in variables: it starts with them.
+OF_ANSIBLE = {"discover/ask.py": 1, "intent/inventory.py": 1, "daytwo/nightly/playbook.py": 1}
+STARTERS = re.compile(r"subprocess\.(run|Popen|call|check_\w+)|os\.(system|popen|exec\w+|spawn\w+)")
+
+
+def test_every_program_starts_from_the_one_environment():
+    """Catches: a user's SLURM_TIME_FORMAT, PYTHONPATH or LC_ALL that steers a program of ours."""
+    loose: dict[str, int] = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = str(path.relative_to(PACKAGE))
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            # What runs within a job has what `shakedown.slurm.stage` gave ReFrame.
+            if isinstance(call, ast.Call) and not name.startswith(("onnode/", "benchmarks/")):
+                given = {word.arg: ast.unparse(word.value) for word in call.keywords}.get("env", "")
+                ours = "plain_environment(os.environ)" in given or given == "variables"
+                if STARTERS.fullmatch(ast.unparse(call.func)) and not ours:
+                    loose[name] = loose.get(name, 0) + 1
+    assert loose == OF_ANSIBLE
+
+
+def test_programs_on_the_submit_host_see_no_python_of_the_users():
+    """Catches: another clone, named by a user's PYTHONPATH, that stages, asks and gives back."""
+    root = PACKAGE.parent
+    for path in (*root.glob("playbooks/*.yml"), *root.glob("playbooks/parts/*.yml")):
+        for call in re.findall(r"/venv/bin/python\"[\s,-]*(-\w+)", path.read_text("utf-8")):
+            assert call == "-I", path

@@ -346,7 +346,7 @@ def test_a_job_in_the_night_of_a_change_lasts_as_long_as_it_did(tmp_path, monkey
     "then", ["", " Comment=(null)", " Comment=x [a@2026-01-01] Extra=topo=x InstanceId=i-0"]
 )
 def test_a_reason_ends_where_the_next_field_begins(reason, then):
-    """Catches: a drain of ours that is not known as ours, for a `=` in it or for what releases print behind it."""
+    """Catches: a drain of ours that is not known as ours, for a `=` in it or for what stands behind it."""
     line = f"NodeName=n1 State=MIXED+DRAIN Partitions=gpu Reason={reason} [root@2026-03-01T10:00:00]{then}"
     node = parse_show_nodes(line)["n1"]
     assert (node.reason, node.by, node.ours) == (reason, "root", True)

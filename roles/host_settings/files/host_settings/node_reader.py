@@ -20,7 +20,8 @@ KEPT = re.compile(
     r"|EDAC \S+: [0-9]+ [CU]E |(?:mce: )?CPU[0-9]+: (?:Core|Package) temperature "
     r"|\S+ [0-9a-f:.]+: (?:AER: |PCIe Bus Error: |[0-9.]+ Gb/s available PCIe bandwidth, limited by )"
     r"|mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]|amdgpu [^\n]{0,200}uncorrectable hardware errors"
-    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature|health compromised|Port module event| Link down)"
+    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature|health compromised|Port module event"
+    r"| Link down)"
     r"|(?:bnxt_en|ice|ionic) [^\n]{0,200}(?:Link is Down|Link down|thermal threshold!))[^\n]*",
     re.MULTILINE,
 )

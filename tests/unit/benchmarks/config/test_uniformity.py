@@ -95,6 +95,20 @@ def test_a_node_with_fewer_gpus_or_others_is_named():
     }
 
 
+@cases(
+    "where, narrow, wide",
+    ("nic", {"pcie": "32.0 GT/s x8 of 32.0 GT/s x16"}, {"pcie": "32.0 GT/s x16"}),
+    ("node", {"iommu": "DMA-FQ"}, {"iommu": "identity"}),
+    ("node", {"kernel_options": "pci=noats"}, {"kernel_options": "iommu=pt"}),
+)
+def test_a_narrow_link_or_another_iommu_is_named_without_the_reader_of_settings(where, narrow, wide):
+    """Catches: a NIC in half of its lanes that is only slow where nothing of ours may be installed."""
+    found = odd(inventory(**{f"n{n}_{where}": narrow if n == 2 else wide for n in (1, 2, 3, 4)}))
+    assert list(found) == [("n2", where)]
+    ((name, value),) = narrow.items()
+    assert f"{name} is {value}, {wide[name]} on" in found["n2", where]
+
+
 def test_a_submit_host_may_have_less_than_a_node():
     """Catches: a login node blamed for its memory, or nodes for the login node's."""
     small = {"memory_kib": "65536000", "cpus": "8"}

@@ -86,7 +86,7 @@ def test_query_with_header_and_units():
 
 
 def test_a_list_that_is_empty_is_read_and_a_table_without_rows_is_not():
-    """Catches: a node whose GPUs remap no rows, or run nothing, refused as cut off; a query of no GPU accepted."""
+    """Catches: a node whose GPUs run nothing refused as cut off; a query of no GPU accepted."""
     for header in ("gpu_uuid, pid, used_gpu_memory [MiB]\n", "gpu_uuid, remapped_rows.pending\n"):
         assert parse_nvidia_smi(header).gpus == ()
     for text in ("gpu_uuid, pid", "index, uuid\n"):
