@@ -13,7 +13,18 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 # They lie beside this program.
-from generator import audit, commands, errata, models, nic_counters, noise, published, roles, switch_cases  # noqa: E402
+from generator import (  # noqa: E402
+    audit,
+    commands,
+    errata,
+    models,
+    nic_counters,
+    noise,
+    published,
+    roles,
+    switch_cases,
+    tools,
+)
 
 
 def pages() -> dict[str, str]:
@@ -28,6 +39,7 @@ def pages() -> dict[str, str]:
         **errata.pages(),
         **audit.pages(),
         **switch_cases.pages(),
+        **tools.pages(),
     }
 
 

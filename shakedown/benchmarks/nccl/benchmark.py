@@ -104,8 +104,9 @@ def nccl_job(
             facts = {"nodes": len(group), "gpus": per_node * len(group), **network_facts(draft, sweep)}
             entry = draft.reference(f"nccl_{operation}", metric, facts)
             draft.add(entry, f"nccl_{operation}", nodes=[group], params=params)
-        across = TCP_CHECKS if interfaces else NETWORK_CHECKS
-        across = across if nccl.expect.network != "nvlink" or interfaces else ("network",)
+        across: tuple[str, ...] = TCP_CHECKS if interfaces else NETWORK_CHECKS
+        if nccl.expect.network == "nvlink" and not interfaces:
+            across = ("network",)
         # One process has no place of its own beside one GPU.
         placed = ("pinning",) if nccl.expect.pinned and launcher != "one-process" else ()
         for check in (*LOCAL_CHECKS, *(across if len(group) > 1 else ()), *placed):
