@@ -196,13 +196,14 @@ def nics() -> list[Component]:
 def gpus() -> list[Component]:
     """GPUs as their driver names them."""
     fields = ("index", "pci.bus_id", "name", "uuid", "serial", "vbios_version", "driver_version")
+    fields += ("persistence_mode", "power.limit", "mig.mode.current")
     rows = run("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader").splitlines()
     found = []
     for row in rows:
         values = [value.strip() for value in row.split(",")]
         if len(values) == len(fields):
-            attributes = dict(zip(fields, values))  # noqa: B905  (3.9 has no strict)
-            attributes["pci"] = attributes.pop("pci.bus_id")
+            attributes = dict(zip((n.replace(".", "_") for n in fields), values))  # noqa: B905  (3.9 has no strict)
+            attributes["pci"] = attributes.pop("pci_bus_id")
             # A GPU at rest has a slower link, and no narrower one.
             device = Path("/sys/bus/pci/devices") / attributes["pci"].lower()[-12:]
             attributes["pcie_width"] = text(str(device / "current_link_width"))

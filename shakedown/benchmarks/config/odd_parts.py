@@ -162,7 +162,13 @@ _CLASSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "nic": (("psid", "board", "driver"), ("firmware", "driver_version", "pcie")),
-    "gpu": (("name",), ("vbios_version", "driver_version", "pcie_width")),
+    "gpu": (
+        ("name",),
+        (
+            *("vbios_version", "driver_version", "pcie_width"),
+            *("persistence_mode", "power_limit", "mig_mode_current"),
+        ),
+    ),
     "software": ((), ("version",)),
 }
 PARTS = tuple(_CLASSES)

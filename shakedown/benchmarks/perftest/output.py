@@ -69,7 +69,8 @@ _WARNING = re.compile(
     r"|Changing to this MTU|Requested SQ size might be too big"
     # Who says it comes first: libibverbs warns of providers whose hardware is not in this machine (init.c),
     # and perftest 26 of a test whose data nothing compared.
-    r"|libibverbs: Warning: |VALIDATION: WARNING ",
+    # What a site loads into every program is missing in this image: the loader goes on (ld.so(8)).
+    r"|libibverbs: Warning: |VALIDATION: WARNING |ERROR: ld\.so: object \S+ from LD_\w+ cannot be preloaded",
     re.IGNORECASE,
 )
 # Lines that every test prints; their numbers may spell anything ("0x0bad").

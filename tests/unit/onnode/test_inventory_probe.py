@@ -83,11 +83,14 @@ def test_nic_has_firmware_and_psid_and_its_cable(tools, tmp_path, monkeypatch):
 def test_gpus_come_from_nvidia_smi(tools):
     """Catches a GPU without its UUID or VBIOS, by which a swapped board is noticed."""
     tools["nvidia-smi"] = (
-        "0, 00000000:17:00.0, NVIDIA H100 80GB HBM3, GPU-5ed1, [N/A], 96.00.61.00.01, 550.54.15\n"
+        "0, 00000000:17:00.0, NVIDIA H100 80GB HBM3, GPU-5ed1, [N/A], 96.00.61.00.01, 550.54.15, "
+        "Enabled, 700.00 W, Disabled\n"
     )
     [gpu] = inventory.gpus()
     assert gpu["attributes"]["uuid"] == "GPU-5ed1"
     assert gpu["attributes"]["pci"] == "00000000:17:00.0"
+    told = [gpu["attributes"][key] for key in ("persistence_mode", "power_limit", "mig_mode_current")]
+    assert told == ["Enabled", "700.00 W", "Disabled"]
 
 
 def test_names_are_fit_for_paths():

@@ -26,6 +26,7 @@ def inventory(**changes) -> Snapshot:
             ("node", host, NODE),
             ("nic", "eth2", NIC),
             ("software", "perftest", {"version": "6.24"}),
+            *([("gpu", "gpu0", {})] if f"{host}_gpu" in changes else []),
         ):
             mine = attributes | changes.get(f"{host}_{kind}", {})
             parts.append({"host": host, "kind": kind, "name": name, "attributes": mine})
@@ -100,6 +101,8 @@ def test_a_node_with_fewer_gpus_or_others_is_named():
     ("nic", {"pcie": "32.0 GT/s x8 of 32.0 GT/s x16"}, {"pcie": "32.0 GT/s x16"}),
     ("node", {"iommu": "DMA-FQ"}, {"iommu": "identity"}),
     ("node", {"kernel_options": "pci=noats"}, {"kernel_options": "iommu=pt"}),
+    ("gpu", {"power_limit": "500.00 W"}, {"power_limit": "700.00 W"}),
+    ("gpu", {"mig_mode_current": "Enabled"}, {"mig_mode_current": "Disabled"}),
 )
 def test_a_narrow_link_or_another_iommu_is_named_without_the_reader_of_settings(where, narrow, wide):
     """Catches: a NIC in half of its lanes that is only slow where nothing of ours may be installed."""
