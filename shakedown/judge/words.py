@@ -22,8 +22,8 @@ _OPERATIONS = {
 }
 _OF_AN_OPERATION = ("gdrdma_channels", "large_over_small")
 CLOCK = "clock"
-# Settings whose wrong value is another machine's doing.
-OWNERS = ("ipv4.duplicates", "ipv4.neighbours")
+# Settings whose finding names the place and all else by itself.
+OWNERS = ("ipv4.duplicates", "ipv4.neighbours", "ipv4.routes")
 CORRECTNESS = "correctness of "
 _LIBRARIES = {"nccl": "NCCL", "torch": "PyTorch", "mpi": "MPI"}
 # What a cell of these found names the place and all else by itself.

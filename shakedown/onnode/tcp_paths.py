@@ -77,17 +77,19 @@ class Route(NamedTuple):
     gateway: str | None = None
     mtu_bytes: int | None = None  # None: the interface's
     own: bool = False  # the address is one of this node's own
+    source: str | None = None  # the address it would send from; None: the one that was asked for
 
 
 # linux/rtnetlink.h: the request, its answer, and attributes of both; RTN_LOCAL of a route's types.
 _GET_ROUTE, _NEW_ROUTE, _LOCAL = 26, 24, 2
-_TO, _FROM, _OUT, _GATEWAY, _METRICS, _METRIC_MTU = 1, 2, 4, 5, 8, 2
+_TO, _FROM, _OUT, _GATEWAY, _SOURCE, _METRICS, _METRIC_MTU = 1, 2, 4, 5, 7, 8, 2
 
 
-def route(to_ipv4: str, from_ipv4: str) -> Route | None:
+def route(to_ipv4: str, from_ipv4: str | None) -> Route | None:
     """Return what `ip route get TO from FROM` says; None where the kernel has no way, or does not answer."""
-    ends = attribute(_TO, socket.inet_aton(to_ipv4)) + attribute(_FROM, socket.inet_aton(from_ipv4))
-    body = struct.pack("=8BI", socket.AF_INET, 32, 32, 0, 0, 0, 0, 0, 0) + ends
+    ends = attribute(_TO, socket.inet_aton(to_ipv4))
+    ends += attribute(_FROM, socket.inet_aton(from_ipv4)) if from_ipv4 else b""
+    body = struct.pack("=8BI", socket.AF_INET, 32, 32 if from_ipv4 else 0, 0, 0, 0, 0, 0, 0) + ends
     try:
         return told_route(ask_kernel(socket.NETLINK_ROUTE, _GET_ROUTE, body))
     except (OSError, struct.error):
@@ -104,9 +106,9 @@ def told_route(answer: bytes) -> Route | None:
         return None
     metrics = dict(attributes(told.get(_METRICS, b"")))
     mtu = struct.unpack("=I", metrics[_METRIC_MTU])[0] if _METRIC_MTU in metrics else None
-    gateway = socket.inet_ntoa(told[_GATEWAY]) if _GATEWAY in told else None
+    gateway, source = (socket.inet_ntoa(told[a]) if a in told else None for a in (_GATEWAY, _SOURCE))
     netdev = socket.if_indextoname(struct.unpack("=I", told[_OUT])[0])
-    return Route(netdev, gateway, mtu, answer[23] == _LOCAL)
+    return Route(netdev, gateway, mtu, answer[23] == _LOCAL, source)
 
 
 def astray(
@@ -306,8 +308,8 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
         if all(node in heard and rail not in heard[node] and (node, rail) not in explained for node in ends):
             pair = " and ".join(sorted(ends))
             said.append(
-                f"{rail} loses packets of {full} bytes between {pair}, short ones pass: likely a lower MTU "
-                "at a port between them, look at the MTU of each"
+                f"{rail} loses packets of {full} bytes between {pair}, short ones pass: the MTU of a port "
+                "between them is lower, or something drops long packets: look at `ip link` and at each port"
                 if full
                 else f"{rail} carries nothing between {pair}, their other rails do"
             )

@@ -1,5 +1,5 @@
 """Read this node's settings back, one file for each NIC and for each target of the whole node; also which MAC
-its kernel has for the addresses of a rail's other NICs. Standard library only."""
+its kernel has for the addresses of a rail's other NICs, and how it sends there. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from shakedown.onnode.counters import unwritable
 from shakedown.onnode.journal import Clock, Journal, job, ran
 from shakedown.onnode.noted import node_name
+from shakedown.onnode.tcp_paths import Route, route
 from shakedown.run import service
 
 # An ordinary user cannot send ARP requests, but can have the kernel send them: a datagram to an address of
@@ -130,6 +131,54 @@ def read_table(text: str, netdev: str) -> dict[str, str]:
     }
 
 
+_ADDRESSES = ("ip", "-j", "-4", "addr", "show")
+_MOST_NAMED = 3
+
+
+def routes(
+    spec: Mapping[str, object],
+    node: str,
+    target: str,
+    ask: Callable[[str, str | None], Route | None] = route,
+    holders: Callable[[], Mapping[str, str]] | None = None,
+) -> list[dict[str, object]]:
+    """Return how the kernel sends from a NIC to each other node's on its rail, those that go alike together.
+
+    An address that is this node's own, too, is told with the interface that has it. What the kernel would
+    send from is asked for without a source, as programs do.
+    """
+    targets, expect = spec["targets"], spec["expect"]
+    assert isinstance(targets, dict)
+    assert isinstance(expect, dict)
+    own = expect[node][target].get("ipv4")
+    found: dict[tuple[Route | None, str], list[str]] = {}
+    for address, _ in (end for end in on_rail(spec, targets[node][target]) if end[1] != node):
+        way = ask(address, own)
+        if way and way.netdev == target and (free := ask(address, None)) and free.netdev == target:
+            way = way._replace(source=free.source)
+        found.setdefault((way, address if way and way.own else ""), []).append(address)
+    has = (holders or _holders)() if any(way and way.own for way, _ in found) else {}
+    told: list[dict[str, object]] = []
+    for (way, mine), addresses in found.items():
+        document = {**dict.fromkeys(Route._fields), "own": False, **(way._asdict() if way else {})}
+        document |= {"netdev": has[mine]} if mine in has else {}
+        told.append({**document, "of": len(addresses), "to": addresses[:_MOST_NAMED]})
+    return told
+
+
+def _holders() -> dict[str, str]:
+    """Return this node's own addresses, each with the interface that has it."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    done = ran(_ADDRESSES, 10, PATH=path, LC_ALL="C")
+    try:
+        links = json.loads(done.stdout) if done and done.returncode == 0 else []
+    except ValueError:
+        return {}
+    return {
+        str(one.get("local")): str(link.get("ifname")) for link in links for one in link.get("addr_info", ())
+    }
+
+
 #     srun --ntasks-per-node=1 python -m shakedown.benchmarks.config.job FOLDER
 #
 # Asks the service that roles/host_settings installed, which reads with the privileges that this job lacks.
@@ -175,6 +224,7 @@ def main(folder: Path, spec: dict[str, Any]) -> int:
     known = neighbours(nics) if nics else {}
     for target in nics:
         reports[target]["neighbours"] = None if known is None else known[target]
+        reports[target]["routes"] = routes(spec, node, target)
     try:
         _write(folder, node, wanted, reports, clock, problem)
     except OSError as error:

@@ -8,7 +8,15 @@ from pydantic import ValidationError
 
 from shakedown.benchmarks.base.contract import Output, Value
 from shakedown.benchmarks.config.job import on_rail, peers
-from shakedown.benchmarks.config.settings import DUPLICATES, NEIGHBOURS, ReadBackSettings, TargetReport, judge
+from shakedown.benchmarks.config.settings import (
+    DUPLICATES,
+    NEIGHBOURS,
+    ROUTES,
+    FoundRoute,
+    ReadBackSettings,
+    TargetReport,
+    judge,
+)
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import read_as
@@ -63,6 +71,62 @@ def wrong_neighbours(output: Output[ReadBackSettings], report: TargetReport) -> 
     return len(wrong), "; ".join(wrong[:3])
 
 
+def strange_routes(output: Output[ReadBackSettings], report: TargetReport) -> tuple[int | None, str]:
+    """Return to how many of its rail's addresses this node does not send as planned, and how it does.
+
+    Where the site has several NICs of a node in one network, the kernel sends by either of them unless a
+    program says by which, as RDMA does: that is no fault of the route.
+    """
+    if report.routes is None:
+        return None, "how its kernel sends to the rail's other addresses was not read"
+    found = [(way, words) for way in report.routes if (words := _stray(output, report, way))]
+    told = "; ".join(words + (f", as to {way.of - 1} more" if way.of > 1 else "") for way, words in found[:3])
+    return sum(way.of for way, _ in found), told
+
+
+def _stray(  # noqa: PLR0911  (one sentence per return reads best)
+    output: Output[ReadBackSettings], report: TargetReport, way: FoundRoute
+) -> str:
+    """Say in what a way is not that of its own rail; empty if it is."""
+    node, rail, expect = output.node, output.record.rail, output.order.expect
+    ends = output.folder.kept((_ends,), lambda: _ends(output.order))
+    owner, _ = ends.get(way.to[0], ("somebody", ""))
+    theirs = f"{owner}'s {way.to[0]} on {rail}"
+    if way.own:
+        heard = _owners(output).get(way.to[0], _Heard(owner, "", anybody=True))
+        return _sentence(way.to[0], rail, heard, f"{node} (on its {way.netdev})", node)
+    if way.netdev is None:
+        return f"{node} has no route to {theirs}"
+    own, wanted = expect[node][report.target], expect[node][report.target].get("mtu.host_bytes")
+    by = ends.get(way.gateway or "")
+    via = (f", by {by[0]}'s {way.gateway} on {by[1]}" if by else f", by {way.gateway}") if way.gateway else ""
+    if way.netdev != report.target:
+        if not way.gateway and _one_network(report, expect[node].get(way.netdev, {}).get("ipv4")):
+            return ""
+        other = output.order.targets[node].get(way.netdev)
+        over = f"{way.netdev}, which is {f'its NIC on {other}' if other else 'of no rail'}"
+        return f"{node} sends to {theirs} over {over}{via}"
+    if by:
+        return f"{node} sends to {theirs} by another node{via}"
+    if way.mtu_bytes is not None and isinstance(wanted, int) and way.mtu_bytes < wanted:
+        return (
+            f"{node} sends to {theirs} by a route with an MTU of {way.mtu_bytes} bytes, {wanted} are wanted"
+        )
+    if way.source not in (None, own.get("ipv4")):
+        return f"{node} sends to {theirs} from {way.source}, its own address there is {own.get('ipv4')}"
+    return ""
+
+
+def _ends(order: ReadBackSettings) -> dict[str, tuple[str, str]]:
+    """Return the node and the rail of every NIC's address."""
+    return {
+        str(order.expect[node][target]["ipv4"]): (node, rail)
+        for node, targets in order.targets.items()
+        for target, rail in targets.items()
+        if rail is not None and "ipv4" in order.expect[node][target]
+    }
+
+
 def _asked(output: Output[ReadBackSettings], target: str) -> list[str]:
     """Return whom the node looked for on a NIC; the rail's list is made once for a job, as it is long."""
     spec, rail = {"targets": output.order.targets, "expect": output.order.expect}, output.record.rail
@@ -75,14 +139,19 @@ def _beside(output: Output[ReadBackSettings], report: TargetReport, addresses: l
 
     None where another NIC of the node has the same prefix: there the kernel may have asked by that one.
     """
+    own = [wanted.get("ipv4") for wanted in output.order.expect[output.node].values()]
+    if any(_one_network(report, address) for address in own):
+        return []
+    return sorted(address for address in addresses if _one_network(report, address))
+
+
+def _one_network(report: TargetReport, address: object) -> bool:
+    """Whether an address is in the network of a NIC, by the prefix that it has, and not its own."""
     try:
         mine = ip_interface(str(next(s.found for s in report.settings if s.key == "ipv4")))
     except (StopIteration, ValueError):
-        return []
-    own = [str(wanted.get("ipv4")) for wanted in output.order.expect[output.node].values()]
-    if any(_within(address, mine) for address in own):
-        return []
-    return sorted(address for address in addresses if _within(address, mine))
+        return False
+    return isinstance(address, str) and _within(address, mine)
 
 
 def _within(address: str, mine: IPv4Interface | IPv6Interface) -> bool:
@@ -145,6 +214,8 @@ def settings(output: Output[ReadBackSettings]) -> Iterator[Value]:
     found = list(judge(report, expected))
     if NEIGHBOURS in expected:
         found.append((NEIGHBOURS, *wrong_neighbours(output, report)))
+    if ROUTES in expected:
+        found.append((ROUTES, *strange_routes(output, report)))
     for setting, wrong, detail in found:
         params: Params = {"setting": setting}
         if wrong is None:

@@ -45,6 +45,7 @@ ENVIRONMENT = "environment"
 # What other machines say of a NIC's address, and what they say when one that is heard of here is not whose it
 # should be.
 DUPLICATES, NEIGHBOURS = "ipv4.duplicates", "ipv4.neighbours"
+ROUTES = "ipv4.routes"  # how its own kernel sends to the rail's other addresses
 OTHERS = "others"  # everything that a node compares and the intent does not name
 
 
@@ -67,6 +68,18 @@ class Absent(Record):
     reason: Annotated[str, Field(max_length=500)]
 
 
+class FoundRoute(Record):
+    """How a node's kernel sends from a NIC to some addresses of its rail."""
+
+    netdev: Annotated[str, Field(max_length=64)] | None  # None: it has no way
+    gateway: Annotated[str, Field(max_length=64)] | None
+    mtu_bytes: int | None  # of the route; None: the interface's
+    own: bool  # the address is this node's own, on `netdev`
+    source: Annotated[str, Field(max_length=64)] | None  # that it sends from, if no program says
+    of: Annotated[int, Field(ge=1)]  # addresses that it sends to like this
+    to: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(min_length=1, max_length=3)]
+
+
 class TargetReport(Record):
     """A node's report on one NIC, or on a target of the whole node."""
 
@@ -79,6 +92,7 @@ class TargetReport(Record):
     not_applicable: tuple[Absent, ...]
     # The MAC that this node's kernel has for each address of the rail's other NICs; None: not read.
     neighbours: dict[str, Annotated[str, Field(max_length=32)]] | None = None
+    routes: tuple[FoundRoute, ...] | None = None  # to the same; None: not read
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
@@ -108,6 +122,7 @@ def expected_of_nic(
         "ipv4.others": [],
         DUPLICATES: [],
         NEIGHBOURS: [],
+        ROUTES: [],
         "gid.others": [],
     }
     if dcb:
@@ -155,13 +170,13 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {"dscp.map": _dscp_map, "ipv4"
 def judge(report: TargetReport, expected: Expectation) -> Iterator[tuple[str, int | None, str]]:
     """Yield (setting, how many are wrong, found and wanted) for every expected setting and for the rest.
 
-    None instead of a number: the node lacks the rights to tell. What neighbours say is not judged here: it
-    takes the other nodes' reports.
+    None instead of a number: the node lacks the rights to tell. What neighbours and routes say is not judged
+    here: it takes the other nodes' reports.
     """
     found = {setting.key: setting for setting in report.settings}
     absent = {entry.key: entry.reason for entry in report.not_applicable}
     for key, wanted in expected.items():
-        if key == NEIGHBOURS:
+        if key in (NEIGHBOURS, ROUTES):
             continue
         if key == DUPLICATES and key in absent and not report.error:
             yield key, None, absent[key]

@@ -2,16 +2,21 @@
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from test_settings_stage import report
 
-from shakedown.benchmarks.config.job import WantedNeighbours, neighbours, peers, read_table
+from shakedown.benchmarks.config.job import WantedNeighbours, neighbours, peers, read_table, routes
+from shakedown.benchmarks.config.output import strange_routes
+from shakedown.benchmarks.config.settings import ReadBackSettings, TargetReport
 from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
+from shakedown.onnode.tcp_paths import Route
 from shakedown.records.results import ClockReading, Component, Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.nic_counters import JobFolder
+from tests.kit.cases import cases
 from tests.kit.job import leave_the_rest, output, write_outputs
 from tests.kit.run import raw_of, write_run
 from tests.kit.site import fabric, plan_site, with_nics
@@ -64,8 +69,8 @@ def stage(tmp_path, names):
             known = {} if asked.get("neighbours", known) is None else known | asked.get("neighbours", {})
             known = {address: mac for address, mac in known.items() if mac}
             settings = {"ipv4": f"10.0.0.{node[1]}/24", "mac": MACS[node]}
-            settings |= {k: v for k, v in asked.items() if k != "neighbours"}
-            nic = report(**settings) | {"neighbours": known}
+            settings |= {k: v for k, v in asked.items() if k not in ("neighbours", "routes")}
+            nic = report(**settings) | {"neighbours": known, "routes": asked.get("routes", [])}
             lines = []
             for target, document in (("eth2", nic), ("environment", report("environment"))):
                 file = f"settings.{node}.{target}.json"
@@ -224,3 +229,83 @@ def test_a_report_is_read_once_for_all_that_are_held_against_it(of_three, monkey
     assert of_three()[1] == {}
     times = Counter(name for name in read if ".eth2." in name)  # for itself, and for the rail
     assert times == {f"settings.n{node}.eth2.json": 2 for node in (1, 2, 3)}
+
+
+OWN_WAY = {"netdev": "eth2", "gateway": None, "mtu_bytes": None, "own": False, "source": None, "of": 1}
+
+
+@cases(
+    "way, said",
+    (
+        {"netdev": "lo", "own": True},
+        "10.0.0.2 on rail0 is owned by n2 (52:54:00:00:00:02) and by n1 (on its lo)",
+    ),
+    ({"netdev": "eth3"}, "n1 sends to n2's 10.0.0.2 on rail0 over eth3, which is of no rail"),
+    ({"netdev": "eth3", "gateway": "10.9.0.1"}, "rail0 over eth3, which is of no rail, by 10.9.0.1"),
+    (
+        {"gateway": "10.0.0.3"},
+        "n1 sends to n2's 10.0.0.2 on rail0 by another node, by n3's 10.0.0.3 on rail0",
+    ),
+    ({"gateway": "10.0.0.254"}, None),
+    ({"mtu_bytes": 1500}, "on rail0 by a route with an MTU of 1500 bytes, 9000 are wanted"),
+    ({"source": "10.0.0.77"}, "on rail0 from 10.0.0.77, its own address there is 10.0.0.1"),
+    ({"source": "10.0.0.1", "mtu_bytes": 9000}, None),
+    ({"netdev": None}, "n1 has no route to n2's 10.0.0.2 on rail0"),
+)
+def test_a_route_that_is_not_its_own_rails_is_named(of_three, way, said):
+    """Catches: a dead rail whose addresses a host route sends over another NIC or the management; an address
+    that a second node has on its lo, which answers no probe; a good gateway blamed.
+    """
+    found, cells = of_three(n1={"routes": [OWN_WAY | {"to": ["10.0.0.2"]} | way]})
+    assert list(cells) == ([cell_of("n1", "ipv4.routes")] if said else [])
+    assert not said or (found.outcome == "FAIL" and said in found.reason), found.reason
+
+
+def test_routes_that_were_not_read_do_not_pass(verdict):
+    """Catches: a job of another release, or a reader that failed, taken for good routes."""
+    _, cells = verdict(n2={"routes": None})
+    assert [c.outcome for c in cells.values()] == ["NOT-RUN"] and cell_of("n2", "ipv4.routes") in cells
+
+
+@cases(
+    "own, prefix, over, gateway, blamed",
+    ("10.0.0.11", 24, "eth2", None, False),  # eth2 and eth3 are in one network: RDMA says by which it sends
+    ("10.0.1.11", 24, "eth2", None, True),
+    ("10.0.0.11", 24, "eth2", "10.0.0.99", True),
+    ("10.0.0.11", 24, "eno1", None, True),
+)
+def test_several_nics_in_one_network_are_no_stray_route(tmp_path, own, prefix, over, gateway, blamed):
+    """Catches: a planned network of several rails blamed; and a route over the management excused with it."""
+    nodes = {"n1": {"eth2": "10.0.0.1", "eth3": own}, "n2": {"eth2": "10.0.0.2", "eth3": "10.0.0.12"}}
+    order = ReadBackSettings(
+        targets={n: {"eth2": "rail0", "eth3": "rail1"} for n in nodes},
+        expect={n: {e: {"ipv4": a} for e, a in names.items()} for n, names in nodes.items()},
+    )
+    way = OWN_WAY | {"netdev": over, "gateway": gateway, "to": ["10.0.0.12"]}
+    document = report(ipv4=f"{own}/{prefix}") | {"target": "eth3", "routes": [way]}
+    seen = SimpleNamespace(
+        node="n1", record=SimpleNamespace(rail="rail1"), order=order, folder=JobFolder(tmp_path)
+    )
+    wrong, said = strange_routes(seen, TargetReport.model_validate(document))
+    assert (wrong, "n1 sends to n2's 10.0.0.12 on rail1 over" in said) == (int(blamed), blamed)
+
+
+def test_each_address_of_its_own_is_told_with_the_interface_that_has_it():
+    """Catches: `lo`, by which the kernel reaches all that is its own, named for a rail's interface."""
+    nodes = [f"n{i}" for i in range(1, 6)]
+    spec = {
+        "targets": {n: {"eth2": "rail0"} for n in nodes},
+        "expect": {n: {"eth2": {"ipv4": f"10.0.0.{n[1]}"}} for n in nodes},
+    }
+    ways = {"10.0.0.2": Route("lo", own=True), "10.0.0.3": Route("lo", own=True), "10.0.0.4": None}
+
+    def ask(to, own):
+        return ways.get(to, Route("eth2", source="10.0.0.77" if own is None else None))
+
+    told = routes(spec, "n1", "eth2", ask, lambda: {"10.0.0.2": "eth9"})
+    assert [(w["netdev"], w["own"], w["source"], w["to"]) for w in told] == [
+        ("eth9", True, None, ["10.0.0.2"]),
+        ("lo", True, None, ["10.0.0.3"]),
+        (None, False, None, ["10.0.0.4"]),
+        ("eth2", False, "10.0.0.77", ["10.0.0.5"]),
+    ]
