@@ -5,7 +5,7 @@ from __future__ import annotations
 from generator.text import code, made, sentence, table
 
 from shakedown.nics.families import FAMILIES
-from shakedown.nics.witnesses import CONTEXT, FAULTS, seen
+from shakedown.nics.witnesses import FAULTS, TOLD, seen
 from shakedown.references.files import load_profile
 
 _HEAD = """# What the counters of NICs show
@@ -13,8 +13,8 @@ _HEAD = """# What the counters of NICs show
 Around every job all counters of every RDMA device of its nodes are read: sysfs (`rdma.`, `ib.`,
 `netdev.`), ethtool's own (`ethtool.`, without those of single rings), FEC (`fec.`), and devlink's health
 reporters (`devlink.`). What is worked out of two readings: `phy.` (error ratios), `pause.` (part of the
-time), `class.` (bytes outside the priority), `link.` (how full the line was on average over the job, each
-way). `reading.both_ms` is how long the two readings of the node
+time), `class.` (bytes outside the priority), `twice.` (packets that the network copied), `link.` (how full
+the line was on average over the job, each way). `reading.both_ms` is how long the two readings of the node
 took, which is part of the job's time. No reading needs root. `prioN` is the site's own RoCE priority.
 
 `dom.` is what a NIC's optical module says of itself: `dom.alarms` and `dom.warnings` are its flags, or its
@@ -44,6 +44,7 @@ def pages() -> dict[str, str]:
     """Return the page."""
     parts = [made("shakedown/nics/witnesses.yml and the profiles nic_*"), _HEAD]
     parts += ["## Witnesses\n", _witnesses(), _shares(), *(_limits(family.name) for family in FAMILIES)]
+    parts += ["## Of every NIC, judged by no limit\n", _told("any")]
     return {"docs/reference/nic-counters.md": "\n".join(parts)}
 
 
@@ -74,6 +75,13 @@ def _shares() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _told(name: str) -> str:
+    return table(
+        ("counter", "why no limit"),
+        [(" ".join(map(code, names.split())), sentence(why)) for why, names in TOLD[name].items()],
+    )
+
+
 def _limits(name: str) -> str:
     rows = [
         (
@@ -84,12 +92,12 @@ def _limits(name: str) -> str:
         )
         for entry in load_profile(f"nic_{name}").entries
     ]
-    context = ", ".join(map(code, CONTEXT[name]))
     return "\n".join(
         [
             f"## Limits: `nic_{name}`\n",
             _LIMITS,
             table(("counter", "at most", "", "source"), rows),
-            f"No fault by itself, kept and not judged: {context}.\n",
+            "Kept, and judged by no limit:\n",
+            _told(name),
         ]
     )

@@ -16,7 +16,7 @@ from shakedown.evidence.window import CLOCKS_S, Window, job_window, longer_than,
 from shakedown.intent.site import NicSpec
 from shakedown.nics.counter_sets import UNTRUSTED, lacking, unwrapped
 from shakedown.nics.families import family_of
-from shakedown.nics.rates import end_to_end, ethtool_stood_still, rates
+from shakedown.nics.rates import TWICE, arrived_twice, end_to_end, ethtool_stood_still, rates
 from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Better, Stage
@@ -32,6 +32,7 @@ _WORKED_OUT_OF = {
     "pause.": ("ethtool.", "rdma."),
     "class.": ("ethtool.", "rdma."),
     "link.": ("ethtool.",),
+    "twice.": ("ethtool.", "rdma."),
 }
 Pair = tuple[int | None, int | None]
 
@@ -192,13 +193,29 @@ def counted(
     # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
     bereaved = bool(anew) or bool(dead_nodes(job_folder, spec))
     planned = planned_counters(plan, job.stage, test)
+    found = {
+        (node, nic.rdma_device): nic_readings(before, after, nic, began_anew=(node, nic.rdma_device) in anew)
+        for node, (before, after) in readings.items()
+        for nic in jobs.nics.get(node, ())
+        if nic.rdma_device in before.devices and nic.rdma_device in after.devices
+    }
+    # A rail is a network of its own where the job's settings say that nothing goes from one to another.
+    rails = {str(rail) for rail in spec.settings.get("rails", ())}
+    by_rail = bool(rails) and not any(">" in rail for rail in rails)
+    among = {
+        (node, nic.rdma_device): nic.rail if by_rail else ""
+        for node in spec.nodes
+        for nic in jobs.nics.get(node, ())
+        if not by_rail or nic.rail in rails
+    }
+    for of, ppm in ({} if bereaved else arrived_twice(found, among)).items():
+        found[of][TWICE] = 0, ppm
     for node, (before, after) in readings.items():
         for nic in jobs.nics.get(node, ()):
-            first, last = before.devices.get(nic.rdma_device), after.devices.get(nic.rdma_device)
-            if first is None or last is None:
+            if (node, nic.rdma_device) not in found:
                 continue  # planned and absent: the verdict says NOT-RUN
             began_anew = (node, nic.rdma_device) in anew
-            told = nic_readings(before, after, nic, began_anew=began_anew)
+            told = found[node, nic.rdma_device]
             unread = {}
             if not began_anew:
                 about = (before.about.get(nic.rdma_device), after.about.get(nic.rdma_device))

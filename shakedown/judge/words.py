@@ -105,6 +105,7 @@ _WORKED_OUT = {
     "pause.prioN_unmarked_ppm": f"{_HELD} without congestion",
     "class.prioN_missed_ppm": "millionths of its received RoCE bytes outside priority N",
     "class.prioN_tx_missed_ppm": "millionths of its sent RoCE bytes outside priority N",
+    "twice.received_ppm": "millionths of its received RoCE packets that came twice, copied on the way",
     "phy.pre_fec_ber_e12": "bit errors before FEC in 10^12 bits",
     "phy.symbol_errors_e15": "symbol errors in 10^15 bits",
 }

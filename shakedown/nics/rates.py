@@ -3,8 +3,11 @@
 import re
 from collections.abc import Mapping
 from functools import cache
+from typing import TypeVar
 
 from shakedown.physics.ethernet import INTER_FRAME_GAP_BYTES, PREAMBLE_BYTES
+
+_NicT = TypeVar("_NicT")
 
 # What the two ends of a connection count when a packet was lost anywhere between them: says that, not where.
 _END_TO_END = re.compile(r"seq|retry|retries|nak|timeout|retrans|icrc|duplicate|rnr|cnp")
@@ -141,6 +144,20 @@ _ON_THE_WIRE = (
 _ENOUGH_BYTES = 10_000_000  # of less than this, connection set-up and its answers are a part that shows
 _SHORTEST_S = 1.0  # a reading takes some time itself: a ratio over less than this says little
 
+# Requests that came twice, packets sent and received, by driver (rxe_hw_counters.c; mlx5's en_stats.c and
+# counters.c; bnxt_re/hw_counters.c).
+_TWICE = (
+    ("rdma.duplicate_request", "rdma.sent_pkts", "rdma.rcvd_pkts"),
+    (
+        "rdma.duplicate_request",
+        "ethtool.tx_vport_rdma_unicast_packets",
+        "ethtool.rx_vport_rdma_unicast_packets",
+    ),
+    ("rdma.dup_req", "rdma.tx_pkts", "rdma.rx_pkts"),
+)
+TWICE = "twice.received_ppm"
+# Of what came twice, the network must have made this part: elsewhere, packets may be lost.
+_COPIED = 0.5
 BER = "phy.pre_fec_ber_e12"
 SYMBOL_ERRORS = "phy.symbol_errors_e15"
 SENT, RECEIVED = "link.tx_utilisation_ppm", "link.rx_utilisation_ppm"
@@ -279,3 +296,36 @@ def _counted(before: Mapping[str, int], after: Mapping[str, int], names: tuple[s
 def _grown(before: Mapping[str, int], after: Mapping[str, int], names: tuple[str, ...]) -> int | None:
     grown = [after[name] - before[name] for name in names if name in before and name in after]
     return max(grown) if grown and min(grown) >= 0 else None
+
+
+def arrived_twice(
+    of_nics: Mapping[_NicT, Mapping[str, tuple[int | None, int | None]]],
+    among: Mapping[_NicT, str],  # of every NIC that took part: a name of those that it talked to, itself too
+) -> dict[_NicT, int]:
+    """Return by NIC how much of what it received came twice by the network's doing, in parts of a million.
+
+    A request that comes twice was sent twice, or copied on the way: copied, if all NICs that talked to each
+    other received more than they sent. Nothing is told where one of them was not read.
+    """
+    found: dict[_NicT, int] = {}
+    for name in sorted(set(among.values())):
+        known = {nic: _moved_twice(of_nics.get(nic, {})) for nic, of in among.items() if of == name}
+        told = {nic: one for nic, one in known.items() if one is not None}
+        if len(told) < len(known):
+            continue
+        again, sent, received = map(sum, zip(*told.values(), strict=True))
+        copied = received - sent >= _COPIED * again
+        found |= {
+            nic: round(n * 10**6 / came) if copied and came else 0 for nic, (n, _, came) in told.items()
+        }
+    return found
+
+
+def _moved_twice(told: Mapping[str, tuple[int | None, int | None]]) -> tuple[int, int, int] | None:
+    """Return how many requests came twice, and packets sent and received; None: the driver does not count."""
+    for names in _TWICE:
+        pairs = [told.get(name, (None, None)) for name in names]
+        grown = [last - first for first, last in pairs if first is not None and last is not None]
+        if len(grown) == len(names) and min(grown) >= 0:
+            return grown[0], grown[1], grown[2]
+    return None
