@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -33,9 +34,9 @@ from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.reading import read_bytes, read_evidence, read_record
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
-from shakedown.records.wording import count, ended
+from shakedown.records.wording import count, ended, printable
 from shakedown.run.files import redact_folder
 from shakedown.run.folder import (
     COLLECTED,
@@ -43,6 +44,7 @@ from shakedown.run.folder import (
     JOBS,
     PLAN,
     RAW,
+    REFUSED,
     RESULTS,
     lines_of,
     set_aside,
@@ -227,6 +229,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         if spec is not None and why is not None:
             theirs = failed if alone else {}
             measurements.extend(_spoiled(plan, spec, job_folder, job, why, {m.cell for m in found}, theirs))
+    measurements.extend(_never_begun(folder, plan, jobs, {job.test for job in ran}))
     of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran), jobs.nics)
     counters.extend(set_back(of_switches, implied(said)))
     counters = without_the_idle(plan, counters, measurements)
@@ -236,6 +239,25 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     measurements = without_one_for_two(folder, measurements, jobs)
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     return measurements, counters
+
+
+def _never_begun(folder: Path, plan: Plan, jobs: Jobs, begun: set[str]) -> Iterator[Measurement]:
+    """Yield the cells of jobs that were never begun, where the playbook left word why."""
+    if not os.path.lexists(folder / REFUSED):
+        return
+    try:
+        said = printable(read_evidence(folder / REFUSED).decode("utf-8", "replace").strip())
+    except (BadInput, OSError) as error:
+        said = without_place(folder, error)
+    why = RunProblem(kind="not-run", message=f"the run could not be made: {said or REFUSED}"[:2000])
+    tests = counter_tests(jobs.jobs)
+    for spec in (spec for spec in jobs.jobs if spec.name not in begun):
+        never = JobRecord(
+            run=plan.run, stage=spec.stage, test=spec.name, attempt=1, job=None, state="NOT-SUBMITTED"
+        )
+        yield from _spoiled(plan, spec, folder, never, why, set(), {})
+        for node in spec.nodes:
+            yield from uncounted(plan, spec.stage, tests[spec.name], node, why, job=never)
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -294,7 +316,8 @@ def _spoiled(
     `failed`: the reason of each node that failed alone. Where there is no output, a reader is shown the job's
     record, unless it lies elsewhere.
     """
-    raw = None if job_folder.is_symlink() else f"{RAW}/{job_folder.name}/job.json"
+    told = not job_folder.is_symlink() and (job_folder / "job.json").is_file()
+    raw = f"{RAW}/{job_folder.name}/job.json" if told else None
     for item in plan.items:
         if item.stage != spec.stage or item.metric.startswith("counter."):
             continue

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from shakedown.benchmarks.config.odd_parts import OF_CLOCKS
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.errors import BadInput
@@ -76,6 +77,7 @@ _MUNGE = re.compile(r"srun: error: Munge decode failed: (?P<why>.+)")
 _REFUSED = re.compile(
     r"srun: error: slurm_unpack_received_msg: \[\[(?P<host>[^\]\s]+)\]:\d+\] auth_g_verify: "
 )
+_OF_KEY = "Invalid credential"  # what munge says of one that another key made
 _HOSTS = re.compile(r"(?P<stem>[^\[\],]+)(?:\[(?P<ranges>[0-9,-]+)\])?(?P<rest>[^\[\],]*)")
 # Lines that only say that something failed, not what.
 _FRAME = re.compile(r"(?:srun|slurmstepd|slurmd): |Traceback |\s|$")
@@ -102,7 +104,7 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
         elif found := _MUNGE.match(line):
             munge = found["why"]
         elif munge and (found := _REFUSED.match(line)) and found["host"] in nodes:
-            how.setdefault(found["host"], f"munge refused its end ({munge[:40]}): see its clock")
+            how.setdefault(found["host"], f"munge refused its end ({munge[:40]}): {_look(munge)}")
     theirs = tuple(f"{node}: " for node in nodes)
     unnamed = [line for line in lines if not _FRAME.match(line) and not line.startswith(theirs)]
     told: dict[str, str] = {}
@@ -111,6 +113,14 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
         words = mine or (unnamed[-1:] if len(how) == 1 else [])
         told[node] = f"{node}: {words[0][:_MOST_CHARACTERS] if words else f'its task: {ended[:80]}'}"
     return told
+
+
+def _look(munge: str) -> str:
+    """Return where to look, by why munge refused a credential."""
+    if munge.startswith(OF_CLOCKS):
+        return "see its clock"
+    key = "its munge.key is likely another: compare `sha256sum /etc/munge/munge.key` on both hosts"
+    return key if munge.startswith(_OF_KEY) else "see its munge.key and its clock"
 
 
 def told_by_tasks(

@@ -32,6 +32,8 @@ from shakedown.records.wording import printable
 
 PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "counters.jsonl"
 INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
+# Why the playbook could not make the run, or go on with it, in one sentence.
+REFUSED = "refused.txt"
 # What the customer signed before the run, where there was an order.
 ORDER, ORDER_SIGNATURE = "order.json", "order.json.sig"
 # What below raw/ only the controller writes. Jobs, and whoever can write to their share, have no part in it:

@@ -14,7 +14,7 @@ from shakedown.records.wording import natural_key, number
 from shakedown.run.folder import INVENTORY
 
 # What unmunge(1) says of a credential that the clocks of two hosts spoil.
-_OF_CLOCKS = ("Rewound credential", "Expired credential")
+OF_CLOCKS = ("Rewound credential", "Expired credential")
 
 
 def clock_offset(inventory: Snapshot, node: str, limit_s: float) -> tuple[float | None, str]:
@@ -29,7 +29,7 @@ def clock_offset(inventory: Snapshot, node: str, limit_s: float) -> tuple[float 
     low, high = ahead
     off = abs(low + high) / 2
     exact = (high - low) / 2
-    said = next((r.munge for r in inventory.clocks if r.host == node and r.munge in _OF_CLOCKS), "")
+    said = next((r.munge for r in inventory.clocks if r.host == node and r.munge in OF_CLOCKS), "")
     munge = f"; munge refuses credentials: {said}" if said else ""
     submit = inventory.submit or "the submit host"
     if max(abs(low), abs(high)) <= limit_s or low > limit_s or high < -limit_s:

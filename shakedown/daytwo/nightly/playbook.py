@@ -13,7 +13,7 @@ from pydantic import Field
 from shakedown.intent.slurm_block import AccessOption
 from shakedown.records.base import Document, Name, Record, shape
 from shakedown.records.plan import Plan
-from shakedown.run.folder import JOBS, write_aside
+from shakedown.run.folder import JOBS, REFUSED, write_aside
 
 
 class Mail(Record):
@@ -75,7 +75,6 @@ class NightlyConfig(Document):
 
 
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
-REFUSED = "refused.txt"  # why another run kept this one from being made, in one sentence
 _STOP_S = 90  # for the playbook to end after it was told to
 
 

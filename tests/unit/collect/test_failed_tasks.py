@@ -143,6 +143,10 @@ srun: error: slurm_unpack_received_msg: [[n2]:39572] Protocol authentication err
     "stderr, why",
     (NO_SHARE, ": n2: slurmstepd-n2: error: execve(): /shared/shakedown-code/venv/bin/python: No such file"),
     (CLOCK, ": n2: its task: munge refused its end (Rewound credential): see its clock"),
+    (
+        CLOCK.replace("Rewound", "Invalid"),
+        ": n2: its task: munge refused its end (Invalid credential): its munge.key is likely another",
+    ),
     ("", ""),
 )
 def test_counters_that_were_never_read_say_why(recorded_run, shakedown, stderr, why):

@@ -38,3 +38,17 @@ def test_software_that_nodes_lack_refuses_the_run(site):
     status, said = site.play("two", "-e", "software_missing=not-run")
     assert "Report:" in said, said[-3000:]
     assert site.text("stages").split()[0] == "config"
+
+
+def test_a_submit_host_that_is_away_is_the_verdicts_own_reason(site, shakedown):
+    """Catches: a run that measured nothing, of whose reason only Ansible's log has a word."""
+    with edited(site.inventory) as inventory:
+        head = inventory["all"]["children"]["submit"]["hosts"]["head"]
+        head |= {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    status, said = site.play("one", "-e", "software_missing=not-run", quick=False)
+    words = "the submit host head did not answer before the first stage"
+    assert status != 0 and words in said, said[-3000:]
+    run = site.runs / "one"
+    shakedown("collect", run)
+    status, said, _ = shakedown("verdict", run)
+    assert status == 3 and words in said.splitlines()[0], said
