@@ -6,6 +6,7 @@ from generator.text import code, made, sentence, table
 
 from shakedown.nics.families import FAMILIES
 from shakedown.nics.witnesses import FAULTS, TOLD, seen
+from shakedown.records.wording import BLAMES
 from shakedown.references.files import load_profile
 
 _HEAD = """# What the counters of NICs show
@@ -45,7 +46,31 @@ def pages() -> dict[str, str]:
     parts = [made("shakedown/nics/witnesses.yml and the profiles nic_*"), _HEAD]
     parts += ["## Witnesses\n", _witnesses(), _shares(), *(_limits(family.name) for family in FAMILIES)]
     parts += ["## Of every NIC, judged by no limit\n", _told("any")]
-    return {"docs/reference/nic-counters.md": "\n".join(parts)}
+    return {
+        "docs/reference/nic-counters.md": "\n".join(parts),
+        "docs/reference/blames.md": "\n".join(
+            (made("shakedown/records/wording.py, BLAMES"), _BLAMES, _blames())
+        ),
+    }
+
+
+_BLAMES = """# What each blame rests on
+
+Every sentence that says what is at fault, with the independent readings that carry it, what else gives the
+same readings, and the next look. One reading alone leaves doubt: the sentence says so and gives the look.
+"""
+
+
+def _blames() -> str:
+    return table(
+        ("sentence", "witnesses", "what else it may be", "next look"),
+        [
+            (sentence(blame.says), "; ".join(blame.witnesses), blame.or_else, code(blame.next_look))
+            if blame.next_look
+            else (sentence(blame.says), "; ".join(blame.witnesses), blame.or_else, "")
+            for blame in BLAMES.values()
+        ],
+    )
 
 
 def _witnesses() -> str:

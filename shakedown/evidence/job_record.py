@@ -13,7 +13,7 @@ from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_output
 from shakedown.records.results import JobRecord, RunProblem
-from shakedown.records.wording import those
+from shakedown.records.wording import BLAMES, those
 from shakedown.run.ownership import STDERR, is_of_nodes
 
 # ReFrame's guard has said so when the job ended. A run is judged from its raw files, so it is asked again:
@@ -104,7 +104,7 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
         elif found := _MUNGE.match(line):
             munge = found["why"]
         elif munge and (found := _REFUSED.match(line)) and found["host"] in nodes:
-            how.setdefault(found["host"], f"munge refused its end ({munge[:40]}): {_look(munge)}")
+            how.setdefault(found["host"], _of_munge(munge[:40], found["host"]))
     theirs = tuple(f"{node}: " for node in nodes)
     unnamed = [line for line in lines if not _FRAME.match(line) and not line.startswith(theirs)]
     told: dict[str, str] = {}
@@ -115,12 +115,10 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
     return told
 
 
-def _look(munge: str) -> str:
-    """Return where to look, by why munge refused a credential."""
-    if munge.startswith(OF_CLOCKS):
-        return "see its clock"
-    key = "its munge.key is likely another: compare `sha256sum /etc/munge/munge.key` on both hosts"
-    return key if munge.startswith(_OF_KEY) else "see its munge.key and its clock"
+def _of_munge(why: str, node: str) -> str:
+    """Say why munge refused a node's messages, by its own reason."""
+    kind = "munge-clock" if why.startswith(OF_CLOCKS) else "munge-key" if why.startswith(_OF_KEY) else "munge"
+    return BLAMES[kind].told(why=why, node=node)
 
 
 def told_by_tasks(

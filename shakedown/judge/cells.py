@@ -14,7 +14,7 @@ from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CellVerdict
-from shakedown.records.wording import apart, ended, number, printable, where
+from shakedown.records.wording import BLAMES, apart, ended, number, printable, where
 from shakedown.statistics.robust import median_interval
 
 # Signatures of known faults: what a failed value looks like. A hint never changes an outcome.
@@ -59,26 +59,26 @@ def signature(m: Measurement | PlanItem, nodes: int, value: float, reference: Re
     return None
 
 
+def _hint(name: str, /, **of: object) -> Hint:
+    says = BLAMES[name].says.format(**of)
+    return Hint(says.partition("likely ")[2], BLAMES[name].told(**of))
+
+
 def _link_hint(value_gbps: float, ceiling_gbps: float) -> Hint | None:
     """A single RDMA link, against its payload ceiling."""
     if 0.47 <= value_gbps / ceiling_gbps <= 0.502:
-        return Hint(
-            "a PCIe link at half width or a link at half speed",
-            "half rate, look at PCIe width x8 instead of x16 and at the link speed",
-        )
+        return _hint("half-rate")
     speed = next((s for s in _LINK_SPEEDS_GBPS if 0.9 * s < ceiling_gbps <= s), None)
     if speed is None:
         return None
     for mtu in _SMALL_MTUS_BYTES:
         limit = payload_ceiling_gbps(speed, rdma_mtu_bytes=mtu)
         if 0.99 * limit <= value_gbps <= limit < ceiling_gbps:
-            look = f"as with RDMA MTU {mtu} (at most {limit:.1f} Gb/s), look at the MTU of host and switch"
-            return Hint(f"an RDMA MTU of {mtu} bytes", look)
+            return _hint("rdma-mtu", mtu=mtu, limit=limit)
     for generation, width, name in _PCIE_LINKS:
         limit = 8 * payload_ceiling_gb_per_s(generation, width, max_payload_bytes=_MAX_PAYLOAD_BYTES)
         if 0.85 * limit <= value_gbps <= limit < ceiling_gbps:
-            look = f"as on PCIe {name} (at most {limit:.1f} Gb/s), look at LnkSta in lspci -vv"
-            return Hint(f"a PCIe link at {name}", look)
+            return _hint("pcie", name=name, limit=limit)
     return None
 
 
@@ -93,18 +93,12 @@ def _collective_hint(test: str, nodes: int, value_gb_per_s: float, reference: Re
     target = reference.ceiling or reference.value
     if nodes == 1:
         if "all_reduce" in test and 0.72 <= value_gb_per_s / reference.value <= 0.84:
-            return Hint(
-                "NVLink SHARP (NVLS) not used",
-                "as without NVLS (NVLink SHARP), look for NVLS in the NCCL log and at the fabric manager",
-            )
+            return _hint("nvls-off")
         return None
     if value_gb_per_s <= min(_TCP_GB_PER_S, 0.1 * target):
-        return Hint("TCP instead of RDMA", "as over TCP, look for NET/Socket in the NCCL log")
+        return _hint("tcp")
     if 0.45 <= value_gb_per_s / target <= 0.502:
-        return Hint(
-            "one NIC at half rate",
-            "half rate, as a ring with one NIC at half rate: look at each rail's own result",
-        )
+        return _hint("one-nic-half")
     return None
 
 

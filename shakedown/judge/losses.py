@@ -19,7 +19,7 @@ from shakedown.nics.rates import counts_errors, end_to_end
 from shakedown.nos.system import COUNTERS, LOST, Due
 from shakedown.records.base import Stage
 from shakedown.records.results import CounterReading
-from shakedown.records.wording import count, those
+from shakedown.records.wording import BLAMES, count, those
 
 # What a receiver counts: a request or an answer came, and one before it had not.
 _MISSED = re.compile(r"out_of_seq|implied_nak_seq")
@@ -124,7 +124,7 @@ class Losses:
             return ""
         if not missed:
             others = those(sorted(partners[accused]), "node")
-            return f"packets were lost on {rail} between {accused} and {others}, by which is not told"
+            return BLAMES["lost-between"].told(rail=rail, ends=f"{accused} and {others}")
         sender, alone = _sender(missed, partners), _alone(missed, partners)
         receivers = those(sorted(missed), "node")
         total = sum(missed.values())
@@ -134,33 +134,32 @@ class Losses:
         inside = self.in_leaf.get((stage, rail), 0)
         in_nic = nic is not None and -nic[0] * _MOST_TIMES >= total
         if not in_nic and (arrived := self._all_arrived(stage, test, rail, partners)):
-            return (
-                f"packets overtook each other on {rail} on their way to {receivers}: "
-                f"{count(total, 'packet')} came out of sequence and none was lost, "
-                f"the NICs received all {arrived} that they sent"
-            )
+            lead = BLAMES["overtook"].told(rail=rail, receivers=receivers)
+            came = f"{count(total, 'packet')} came out of sequence and none was lost"
+            return f"{lead}: {came}, the NICs received all {arrived} that they sent"
         if leaf and -leaf[0] * _MOST_TIMES >= total:
             _, name, device, port = leaf
             lead, why = (
-                f"{device} port {port} dropped packets on {rail}",
+                BLAMES["port-dropped"].told(device=device, port=port, rail=rail),
                 f"the port counted {-leaf[0]} {counter(name)}",
             )
         elif nic and in_nic:
             _, name, device, _ = nic
             lead, why = (
-                f"{device}'s NIC on {rail} dropped packets",
+                BLAMES["nic-dropped"].told(device=device, rail=rail),
                 f"the NIC counted {-nic[0]} {counter(name)}",
             )
         elif (link := self.at_link.get(stage)) and -link[0] * _MOST_TIMES >= total:
             _, name, device, port = link
             lead, why = (
-                f"{device} port {port}, between switches, dropped packets",
+                BLAMES["link-dropped"].told(device=device, port=port),
                 f"the port counted {-link[0]} {counter(name)}",
             )
         elif (worst := _worst(self.in_switch.get(stage, {}))) and worst[1] * _MOST_TIMES >= total:
-            lead, why = f"{worst[0]} lost packets", f"{worst[1]} that entered it never left"
+            lead = BLAMES["switch-lost"].told(device=worst[0])
+            why = f"{worst[1]} that entered it never left"
         elif inside * _MOST_TIMES >= total:
-            lead, why = f"the leaf lost packets on {rail}", f"{inside} that entered it never left"
+            lead, why = BLAMES["leaf-lost"].told(rail=rail), f"{inside} that entered it never left"
         else:
             read = all((stage, node, rail) in self.at_leaf for node in ends)
             read = read and all((stage, node, rail) in self.at_nic for node in missed)
@@ -173,7 +172,7 @@ class Losses:
                 lead, why = placed
             else:
                 all_ends = sorted(missed.keys() | {p for node in missed for p in partners[node]})
-                lead = f"packets were lost on {rail} between {those(all_ends, 'node')}, by which is not told"
+                lead = BLAMES["lost-between"].told(rail=rail, ends=those(all_ends, "node"))
         return f"{lead}: {said}, {why}"
 
     def _balance(self, stage: Stage, rail: str, node: str, total: int, *, up: bool) -> tuple[str, str] | None:
@@ -187,8 +186,7 @@ class Losses:
             {at[1] for at in self.nic_frames.keys() & self.port_frames.keys() if at[::2] == (stage, rail)}
         )
         if node not in beside or len(beside) == 1:
-            look = f"compare the frames that {node}'s NIC and its port count"
-            return link, f"the leaf dropped none: likely {node}'s NIC, its cable or the port, {look}"
+            return link, BLAMES["lost-beside-leaf"].told(node=node)
         lacking = {one: self._on_link(stage, one, rail, up=up) for one in beside}
         usual = max(sent - came for one, (sent, came) in lacking.items() if one != node)
         sent, came = lacking[node]
@@ -203,10 +201,10 @@ class Losses:
         if on_link * _MOST_TIMES >= total and on_link >= in_leaf:
             ends = (f"{node}'s NIC", "its port") if up else ("its port", f"{node}'s NIC")
             ways = f"of {sent} frames that {ends[0]} sent, {ends[1]} received {came}"
-            return link, f"the leaf dropped none, {ways}: likely {node}'s NIC, its cable or the port"
+            return link, BLAMES["lost-on-link"].told(ways=ways, node=node)
         if in_leaf * _MOST_TIMES >= total:
             what = f"{inside[rail]} frames more entered its ports on {rail} than left them"
-            return f"the leaf lost packets on {rail}", f"{what}, and no drop counter tells of them"
+            return BLAMES["leaf-lost"].told(rail=rail), f"{what}, and no drop counter tells of them"
         return None
 
     def _on_link(self, stage: Stage, node: str, rail: str, *, up: bool) -> tuple[int, int]:
@@ -221,10 +219,8 @@ class Losses:
         if not drop or -drop[0] * _MOST_TIMES < inside:
             return ""
         lost, name, device, port = drop
-        return (
-            f"{device} port {port} dropped packets: {count(inside, 'RoCE packet')} that entered {device} "
-            f"never left, and the port counted {-lost} {counter(name)}"
-        )
+        of = {"device": device, "port": port, "drops": f"{-lost} {counter(name)}"}
+        return BLAMES["port-lost-inside"].told(lost=count(inside, "RoCE packet"), **of)
 
     def on_dead_link(self, stage: Stage, switch: str, port: str, name: str, packets: int) -> str:
         """Say that a port between switches dropped packets because its link is down, if it carried nothing.
@@ -235,10 +231,8 @@ class Losses:
         peer, moved = self.moved.get((stage, switch, port), ("", {}))
         if moved.keys() != _MOVED or any(moved.values()):
             return ""
-        return (
-            f"the link from {switch} port {port} to {peer.replace('/', ' port ')} is down: not one byte "
-            f"passed either way in the {stage} stage, and the port counted {packets} {counter(name)}"
-        )
+        of = {"device": switch, "port": port, "peer": peer.replace("/", " port "), "stage": stage}
+        return BLAMES["link-dead"].told(drops=f"{packets} {counter(name)}", **of)
 
     def _all_arrived(self, stage: Stage, test: str, rail: str, nodes: Iterable[str]) -> int:
         """Return how many packets these nodes sent, if they received exactly as many; else 0."""

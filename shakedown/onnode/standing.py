@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.noted import leave, node_name
+from shakedown.records.wording import BLAMES
 
 # What goes before an srun, or before what starts one: it waits while slurmctld is away.
 WITH_SLURM = ("sh", str(Path(__file__).with_name("with_slurm.sh")))
@@ -120,14 +121,16 @@ def told(looks: Mapping[str, list[dict[str, Any]] | None]) -> str:
         # Nothing was found at all: the run may never have begun.
         return "; ".join(silent) or "none of its ranks was found on any node"
     stopped = [
-        f"{name} stands still: {_STATES[state]}"
+        BLAMES["stands-still"].told(name=name, state=_STATES[state])
         for entry, name in named
         if (state := next((x for x in entry["states"] if x in _STATES), ""))
     ]
     # On a node with too few CPUs a rank that works gets less of one.
     works = any(entry["cpu"] >= _WORKS or "R" in entry["states"] for entry, _ in named)
     idle = [
-        f"{name} stands still: it uses no CPU (state {entry['states'][:1] or '?'}), the others do"
+        BLAMES["stands-still"].told(
+            name=name, state=f"it uses no CPU (state {entry['states'][:1] or '?'}), the others do"
+        )
         for entry, name in named
         if works and entry["cpu"] < _STANDS and not any(state in _STATES for state in entry["states"])
     ]

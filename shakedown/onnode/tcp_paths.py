@@ -29,6 +29,7 @@ from shakedown.onnode.ethtool_stats import ask_kernel, attribute, attributes
 from shakedown.onnode.journal import job
 from shakedown.onnode.noted import leave, node_name
 from shakedown.onnode.standing import once_a_node
+from shakedown.records.wording import BLAMES
 
 # Linux, netdevice(7) and ip(7): an interface's address; datagrams that are never cut, whatever the kernel
 # knows of the way.
@@ -298,21 +299,21 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
         for way in seen["ways"]:
             key = (way["rail"], frozenset((node, way["to"])), way["full_bytes"])
             lost[key] = lost.get(key, 0) + 1
-    said = [f"{node} {names[node, rail]} ({rail}): {words}" for (node, rail), words in wrong.items()]
+    said = [
+        BLAMES["interface"].told(node=node, netdev=names[node, rail], rail=rail, words=words)
+        for (node, rail), words in wrong.items()
+    ]
     for (node, rail), several in strays.items():
         more = f" and {len(several) - 1} more" if len(several) > 1 else ""
-        said.append(f"{node} {names[node, rail]} ({rail}): {several[0]['to']}'s {several[0]['words']}{more}")
+        of = {"netdev": names[node, rail], "owner": several[0]["to"], "words": several[0]["words"] + more}
+        said.append(BLAMES["way-strays"].told(node=node, rail=rail, **of))
     for rail, ends, full in lost:
         # An interface or a route that is wrong itself explains it.
         explained = wrong.keys() | strays.keys()
         if all(node in heard and rail not in heard[node] and (node, rail) not in explained for node in ends):
             pair = " and ".join(sorted(ends))
-            said.append(
-                f"{rail} loses packets of {full} bytes between {pair}, short ones pass: the MTU of a port "
-                "between them is lower, or something drops long packets: look at `ip link` and at each port"
-                if full
-                else f"{rail} carries nothing between {pair}, their other rails do"
-            )
+            blame = BLAMES["long-packets" if full else "rail-silent"]
+            said.append(blame.told(rail=rail, full=full, pair=pair))
     return {"kind": "environment", "message": "; ".join(said)[:500]} if said else None
 
 

@@ -1,10 +1,11 @@
-"""Numbers, lists and names in words; names of files. Standard library only: compute nodes use this."""
+"""Numbers, lists and names in words; names of files; sentences that blame. Standard library only."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 NOT_REQUIRED = " (not required)"  # ends the reason of a cell that decides nothing
 
@@ -109,3 +110,215 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return the key that sorts n2 before n10."""
     parts = re.findall(r"\d+|\D+", name)
     return tuple((0, int(p), p) if p.isdigit() and p.isascii() else (1, 0, p) for p in parts)
+
+
+# A sentence with one witness must leave room for doubt; these words do.
+_DOUBT = re.compile(r"\blikely\b|\bor\b|not told|no counter tells")
+
+
+@dataclass(frozen=True)
+class Blame:
+    """A sentence that says what is at fault, and the independent readings that carry it.
+
+    Attributes:
+        says: the sentence; `{name}` stands for what it is told of.
+        witnesses: the readings. One alone leaves doubt: then the sentence says so, and what to look at next.
+        or_else: what else gives the same readings.
+        next_look: a command that decides between them.
+    """
+
+    says: str
+    witnesses: tuple[str, ...]
+    or_else: str = ""
+    next_look: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a blame that is surer than its readings."""
+        doubtful = len(self.witnesses) < 2
+        if not self.witnesses or (doubtful and not (_DOUBT.search(self.says) and self.next_look)):
+            raise ValueError(f"one witness: say likely, or both, and the next look: {self.says!r}")
+
+    def told(self, **of: object) -> str:
+        """Return the sentence, with the next look where it has one witness."""
+        text = self.says.format(**of)
+        return text if len(self.witnesses) > 1 else f"{text} (next: `{self.next_look.format(**of)}`)"
+
+
+_MISSED = "the receivers' counters of packets that they missed"
+_RATE = "a rate that is as low as this fault makes it"
+_READ_BACK, _INTENT = "the node's own kernel", "the site's plan"
+BLAMES: dict[str, Blame] = {
+    # judge/losses.py
+    "port-dropped": Blame(
+        "{device} port {port} dropped packets on {rail}",
+        (_MISSED, "the port's own counter of drops, at least half as many"),
+    ),
+    "nic-dropped": Blame(
+        "{device}'s NIC on {rail} dropped packets",
+        (_MISSED, "the NIC's own counter of drops, at least half as many"),
+    ),
+    "link-dropped": Blame(
+        "{device} port {port}, between switches, dropped packets",
+        (_MISSED, "the port's own counter of drops, at least half as many"),
+    ),
+    "switch-lost": Blame(
+        "{device} lost packets", (_MISSED, "packets that entered the switch and never left it")
+    ),
+    "leaf-lost": Blame(
+        "the leaf lost packets on {rail}",
+        (_MISSED, "packets or frames that entered its ports on the rail and never left them"),
+        "frames that the leaf keeps, as LLDP: the rail's other ports and other rails are taken off",
+    ),
+    "lost-between": Blame(
+        "packets were lost on {rail} between {ends}, by which is not told",
+        (_MISSED,),
+        "any NIC, cable, port or switch between them, and a host's own filter",
+        "shakedown localise RUN",
+    ),
+    "overtook": Blame(
+        "packets overtook each other on {rail} on their way to {receivers}",
+        ("packets out of sequence", "all NICs received to the last packet what they sent"),
+    ),
+    "lost-on-link": Blame(
+        "the leaf dropped none, {ways}: likely {node}'s NIC, its cable or the port",
+        (_MISSED, "frames sent at one end of the link, and received at the other"),
+        "each of the three",
+        "ethtool -S NETDEV, and the port's own counters",
+    ),
+    "lost-beside-leaf": Blame(
+        "the leaf dropped none: likely {node}'s NIC, its cable or the port",
+        (_MISSED,),
+        "what no counter of the leaf tells of",
+        "ip -s link show",
+    ),
+    "port-lost-inside": Blame(
+        "{device} port {port} dropped packets: {lost} that entered {device} never left, and the port counted "
+        "{drops}",
+        ("packets that entered the switch and never left it", "the port's own counter of drops"),
+    ),
+    "link-dead": Blame(
+        "the link from {device} port {port} to {peer} is down: not one byte passed either way in the {stage} "
+        "stage, and the port counted {drops}",
+        ("bytes that the port sent and received: none", "the port's counter of drops"),
+    ),
+    # judge/cells.py: what a failed rate looks like
+    "half-rate": Blame(
+        "half rate, likely a PCIe link at half width or a link at half speed",
+        (_RATE,),
+        "a port of the switch at half its speed, or another's traffic",
+        "lspci -vv | grep LnkSta; ethtool NETDEV | grep Speed",
+    ),
+    "rdma-mtu": Blame(
+        "likely an RDMA MTU of {mtu} bytes (at most {limit:.1f} Gb/s)",
+        (_RATE,),
+        "any other limit of the same height",
+        "ibv_devinfo -v | grep active_mtu",
+    ),
+    "pcie": Blame(
+        "likely a PCIe link at {name} (at most {limit:.1f} Gb/s)",
+        (_RATE,),
+        "any other limit of the same height",
+        "lspci -vv | grep LnkSta",
+    ),
+    "nvls-off": Blame(
+        "likely NVLink SHARP (NVLS) not used", (_RATE,), "a slow GPU or link", "grep NVLS in the NCCL log"
+    ),
+    "tcp": Blame(
+        "likely TCP instead of RDMA, as over TCP",
+        (_RATE,),
+        "a rail that is next to dead",
+        "grep NET/ in the NCCL log",
+    ),
+    "one-nic-half": Blame(
+        "half rate, likely one NIC at half rate, which a ring waits for",
+        (_RATE,),
+        "a rail that NCCL leaves out",
+        "shakedown verdict RUN: each rail's own ib_write_bw",
+    ),
+    # judge/localise: slow results of the mesh are the first witness of each
+    "cable": Blame(
+        "bits were damaged: the cable or its optics{at}",
+        ("results that only this NIC explains", "a counter of damaged bits"),
+        "the port's or the NIC's own receiver",
+        "swap the cable, and measure again",
+    ),
+    "port": Blame(
+        "the switch port counts it and the NIC does not{at}",
+        ("results that only this NIC explains", "a counter of the port that stands out"),
+    ),
+    "nic": Blame(
+        "the NIC counts it and the switch port does not{at}",
+        ("results that only this NIC explains", "a counter of the NIC that stands out"),
+    ),
+    "nic-cable-or-port": Blame(
+        "no counter tells the NIC from its cable or port{at}",
+        ("results that only this NIC explains",),
+        "its cable, and the port of the switch",
+        "ethtool -S NETDEV",
+    ),
+    "uplink-idle": Blame(
+        "{ends} carried less than 1 % of the mean of {leaves} uplinks over the {stage} stage: {what}, or "
+        "routing leaves it out",
+        ("bytes of the leaf's uplink", "bytes of its siblings, which had more than a hundred times as many"),
+        "routing that leaves it out, which the sentence says",
+        "show lldp neighbors, and the leaf's routes",
+    ),
+    # benchmarks
+    "two-owners": Blame(
+        "{address} on {rail} is owned by {owner} and by {other}, heard at {node}",
+        ("the owner's own read-back", "another's answer, or another node's own addresses"),
+    ),
+    "rewritten": Blame(
+        "{what} on the way{ports}, or by {sender} itself",
+        ("what arrives",),
+        "tc, nftables, XDP or eBPF on the sender's rail",
+        "tc filter show dev {netdev} egress",
+    ),
+    "rewritten-by-port": Blame(
+        "{what} on the way{ports}",
+        ("what arrives", "the settings that were read back from the port that is named"),
+    ),
+    "host-stood-still": Blame(
+        "in {some} of {all} full runs that missed the bound LoadGen's own process stood still for up to {ms} "
+        "ms: look at the host before the GPU",
+        ("gaps in the clock of LoadGen's process", "the runs that missed their bound"),
+    ),
+    # onnode
+    "way-strays": Blame("{node} {netdev} ({rail}): {owner}'s {words}", (_READ_BACK, _INTENT)),
+    "interface": Blame("{node} {netdev} ({rail}): {words}", (_READ_BACK, _INTENT)),
+    "long-packets": Blame(
+        "{rail} loses packets of {full} bytes between {pair}, short ones pass: likely a lower MTU at a port "
+        "between them, or something that drops long packets",
+        ("datagrams of both sizes",),
+        "a filter, or a tunnel on the way",
+        "tracepath -n of each, and the MTU of each port",
+    ),
+    "rail-silent": Blame(
+        "{rail} carries nothing between {pair}, their other rails do",
+        ("datagrams over this rail, unanswered", "datagrams over the others, answered"),
+        "a firewall of either node, on this rail",
+        "ping -I NETDEV; nft list ruleset",
+    ),
+    "stands-still": Blame(
+        "{name} stands still: {state}", ("its process's own state", "the other ranks, which work")
+    ),
+    # evidence
+    "munge-clock": Blame(
+        "munge refused its end ({why}): likely its clock",
+        ("munge's own reason",),
+        "a credential that waited",
+        "chronyc tracking",
+    ),
+    "munge-key": Blame(
+        "munge refused its end ({why}): likely another munge.key",
+        ("munge's own reason",),
+        "damaged messages",
+        "sha256sum /etc/munge/munge.key on both hosts",
+    ),
+    "munge": Blame(
+        "munge refused its end ({why}): likely its munge.key or its clock",
+        ("munge's own reason",),
+        "",
+        "munge -n | ssh {node} unmunge",
+    ),
+}

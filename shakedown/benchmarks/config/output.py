@@ -21,6 +21,7 @@ from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import read_as
 from shakedown.records.results import RunProblem
+from shakedown.records.wording import BLAMES
 from shakedown.run.nic_counters import JobFolder
 
 
@@ -196,8 +197,8 @@ def _named(mac: str, owners: Mapping[str, _Heard]) -> str:
 
 
 def _sentence(address: str, rail: str | None, owner: _Heard, other: str, heard_at: str) -> str:
-    at = f" ({owner.mac})" if owner.mac else ""
-    return f"{address} on {rail} is owned by {owner.node}{at} and by {other}, heard at {heard_at}"
+    mine = f"{owner.node} ({owner.mac})" if owner.mac else owner.node
+    return BLAMES["two-owners"].told(address=address, rail=rail, owner=mine, other=other, node=heard_at)
 
 
 def settings(output: Output[ReadBackSettings]) -> Iterator[Value]:

@@ -25,6 +25,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.reading import open_plain
 from shakedown.records.results import Measurement
 from shakedown.records.untrusted import loads
+from shakedown.records.wording import BLAMES
 
 _SHA256 = shape(
     r"^[0-9a-f]{64}$", "64 digits of 0-9 and a-f as sha256sum prints them", "0123456789abcdef" * 4
@@ -258,10 +259,8 @@ def _own_pauses(document: dict[str, Any], order: Inference) -> str:
     late = [pause for pause in pauses if pause > order.latency_ms]
     if not late:
         return ""
-    return (
-        f"; in {len(late)} of {len(pauses)} full runs that missed the bound LoadGen's own process stood "
-        f"still for up to {max(late):.0f} ms: look at the host before the GPU"
-    )
+    told = BLAMES["host-stood-still"].told(some=len(late), all=len(pauses), ms=f"{max(late):.0f}")
+    return f"; {told}"
 
 
 def _confirmations(

@@ -19,6 +19,7 @@ from shakedown.benchmarks.traffic_class.settings import TrafficClassSettings, Wa
 from shakedown.records.base import Better, CounterValue, Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import read_as
+from shakedown.records.wording import BLAMES
 
 # The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:
 # as for all of a NIC's counters (shakedown.collect.discounted).
@@ -80,7 +81,7 @@ class ClassFinding(NamedTuple):
 
     percent: float
     arrives: str  # "with DSCP 0, wanted 26"
-    fault: str  # what was done to it; empty: nothing
+    fault: str  # what was done to it on the way; empty: nothing
 
 
 def by_priorities(evidence: Arrivals, wanted: WantedClass, moved_bytes: float) -> ClassFinding | str:
@@ -110,7 +111,7 @@ def by_priorities(evidence: Arrivals, wanted: WantedClass, moved_bytes: float) -
     return ClassFinding(percent, arrives, _REWRITTEN if received[most] else "")
 
 
-_REWRITTEN = "rewritten on the way"
+_REWRITTEN = "rewritten"
 
 
 def by_headers(evidence: Arrivals, wanted: WantedClass, source: str, destination: str) -> ClassFinding | str:
@@ -142,9 +143,7 @@ def by_headers(evidence: Arrivals, wanted: WantedClass, source: str, destination
     if worst.dscp != wanted.dscp:
         return ClassFinding(percent, f"with DSCP {worst.dscp}{some}, wanted {wanted.dscp}", _REWRITTEN)
     arrives = f"with DSCP {worst.dscp} and {_ECN[worst.ecn]}{some}, wanted {_ECN[wanted.ecn]}"
-    return ClassFinding(
-        percent, arrives, "ECN bleached on the way" if worst.ecn == 0 else "ECN changed on the way"
-    )
+    return ClassFinding(percent, arrives, "ECN bleached" if worst.ecn == 0 else "ECN changed")
 
 
 def _address(text: str) -> object:
@@ -179,7 +178,7 @@ def traffic_class(output: Output[TrafficClassSettings]) -> Iterator[Value]:
     worst = min(findings, key=lambda finding: finding.percent)
     text = f"{sink}/{rail} receives {sender}'s RoCE {worst.arrives}"
     if worst.fault:
-        text = f"{text}: {worst.fault}{_way(output, sender, sink)}"
+        text = f"{text}: {_way(output, worst.fault, sender, sink)}"
     yield "share", worst.percent, "%", Better.HIGHER, {}, text
 
 
@@ -253,22 +252,24 @@ def _evidence(output: Output[TrafficClassSettings], sink: str) -> Arrivals:
     return evidence
 
 
-def _way(output: Output[TrafficClassSettings], sender: str, sink: str) -> str:
+def _way(output: Output[TrafficClassSettings], what: str, sender: str, sink: str) -> str:
     """Return who may have done it: the leaf ports on the way, by their settings, and else the sender too.
 
     What arrives is one witness: tc, nftables or eBPF on the sender's rail would give the same.
     """
-    ports = output.order.wanted.ports
-    netdev = output.order.nodes[sender].rails[output.record.rail or ""].netdev
-    itself = f", or by {sender} itself: look at tc filter show dev {netdev or output.record.rail} egress"
-    ends = [ports.get(node, {}).get(output.record.rail or "") for node in (sender, sink)]
+    rail, ports = output.record.rail or "", output.order.wanted.ports
+    netdev = output.order.nodes[sender].rails[rail].netdev or rail
+    blame, of = BLAMES["rewritten"], {"what": what, "sender": sender, "netdev": netdev}
+    ends = [ports.get(node, {}).get(rail) for node in (sender, sink)]
     known = [end for end in ends if end is not None]
     if len(known) < len(ends):
-        return itself
+        return blame.told(ports="", **of)
     (leaf, port), (last_leaf, last_port) = known
     text = f", {leaf} {port} to {last_leaf} {last_port}"
     read = settings_of_ports(output.folder.path.parent, known)
     if any(lines is None for lines in read.values()):
-        return text + itself
+        return blame.told(ports=text, **of)
     wrong = next((f"{' '.join(end)}: {lines[0]}" for end, lines in read.items() if lines), "")
-    return f"{text} ({wrong})" if wrong else f"{text}, whose settings read as wanted{itself}"
+    if wrong:
+        return BLAMES["rewritten-by-port"].told(what=what, ports=f"{text} ({wrong})")
+    return blame.told(ports=f"{text}, whose settings read as wanted", **of)

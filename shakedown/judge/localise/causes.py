@@ -27,6 +27,7 @@ from shakedown.judge.localise.pairs import bad_pairs, examine_small, of_one_way
 from shakedown.judge.localise.rare import beyond, dead, intermittent
 from shakedown.nics.rates import counts_errors, damaged_on_cable, end_to_end
 from shakedown.records.results import CounterReading
+from shakedown.records.wording import BLAMES
 
 # Against its rivals a part that is blamed has a posterior of next to 1, as if the noise were what the fit
 # takes it for. How often it is not is counted: of the cases of research/localiser_cases.py in the noise
@@ -458,12 +459,12 @@ def _nic_cable_or_port(
     local = [w.place for w in own if w.local]
     at = f" (cable to {port})" if port else ""
     if "cable" in local:
-        return replace(element, kind="cable", leaf=port), f"bits were damaged: the cable or its optics{at}"
+        return replace(element, kind="cable", leaf=port), BLAMES["cable"].told(at=at)
     if "port" in local and "nic" not in local:
-        return replace(element, kind="port", leaf=port), f"the switch port counts it and the NIC does not{at}"
+        return replace(element, kind="port", leaf=port), BLAMES["port"].told(at=at)
     if "nic" in local and "port" not in local:
-        return element, f"the NIC counts it and the switch port does not{at}"
-    return element, f"no counter tells the NIC from its cable or port{at}"
+        return element, BLAMES["nic"].told(at=at)
+    return element, BLAMES["nic-cable-or-port"].told(at=at)
 
 
 def _proposal(element: Element, finding: Explanation) -> str:

@@ -21,7 +21,7 @@ from shakedown.judge.localise.pair_results import PairResults, named_in
 from shakedown.nos.readings import IDLE
 from shakedown.plan.jobs import SwitchLink
 from shakedown.records.results import CounterReading
-from shakedown.records.wording import natural_key
+from shakedown.records.wording import BLAMES, natural_key
 from shakedown.run.folder import Run
 
 # More cables between two switches than a reader needs.
@@ -125,8 +125,7 @@ def _of_spine(spine: str, idle: Sequence[CounterReading], *, blamed: bool) -> Ca
         confidence=1.0 if blamed else 1 / (1 + len(links)),
         effect=-1.0,
         evidence=(
-            f"{ends} carried less than 1 % of the mean of their leaves' uplinks over the {idle[0].stage} "
-            f"stage: {one}, or routing leaves it out",
+            BLAMES["uplink-idle"].told(ends=ends, leaves="their leaves'", stage=idle[0].stage, what=one),
         ),
         rivals=() if blamed else links,
         proposal=f"look at {spine} and at {ends}: a port without LLDP neighbour is the one that is down",
@@ -141,8 +140,9 @@ def _of_link(reading: CounterReading) -> Cause:
         confidence=1.0,
         effect=-1.0,
         evidence=(
-            f"{ends} carried less than 1 % of the mean of {reading.device}'s uplinks over the "
-            f"{reading.stage} stage: it is down, or routing leaves it out",
+            BLAMES["uplink-idle"].told(
+                ends=ends, leaves=f"{reading.device}'s", stage=reading.stage, what="it is down"
+            ),
         ),
         proposal=f"look at the link {ends}, its optics and its routing; until then capacity is missing",
     )

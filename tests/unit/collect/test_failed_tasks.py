@@ -142,10 +142,10 @@ srun: error: slurm_unpack_received_msg: [[n2]:39572] Protocol authentication err
 @cases(
     "stderr, why",
     (NO_SHARE, ": n2: slurmstepd-n2: error: execve(): /shared/shakedown-code/venv/bin/python: No such file"),
-    (CLOCK, ": n2: its task: munge refused its end (Rewound credential): see its clock"),
+    (CLOCK, ": n2: its task: munge refused its end (Rewound credential): likely its clock"),
     (
         CLOCK.replace("Rewound", "Invalid"),
-        ": n2: its task: munge refused its end (Invalid credential): its munge.key is likely another",
+        ": n2: its task: munge refused its end (Invalid credential): likely another munge.key",
     ),
     ("", ""),
 )

@@ -35,7 +35,7 @@ def test_a_dscp_that_is_rewritten_in_one_direction_fails_there_alone(ring):
     assert outcome == "FAIL"
     assert (
         "n2/rail0 receives n1's RoCE with DSCP 0, wanted 26: rewritten on the way, leaf0 swp1 to leaf0 swp2, "
-        "or by n1 itself: look at tc filter show dev fab0 egress" in reason
+        "or by n1 itself (next: `tc filter show dev fab0 egress`)" in reason
     ), reason
     assert others(cells, N2_FROM_N1) == {"PASS"}
     first = ring.judged().reason
@@ -230,7 +230,7 @@ def test_the_addresses_are_compared_as_addresses():
         }
     )
     finding = by_headers(evidence, WantedClass(dscp=26, ecn=2, priority=3), "fd00:0:0::1", "fd00::2")
-    assert finding == (0.0, "with DSCP 10, wanted 26", "rewritten on the way")
+    assert finding == (0.0, "with DSCP 10, wanted 26", "rewritten")
 
 
 @cases(
