@@ -15,6 +15,7 @@ _FOLDERS = (
     "interconnect",
     "gpu",
     "gpu_rate",
+    "gpu_integrity",
     "stream",
     "perftest",
     "gpudirect",

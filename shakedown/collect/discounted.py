@@ -248,7 +248,7 @@ def _end(line: CounterReading) -> StageEnd:
 _GPU = re.compile(r"(?:GPU-)?(?!0{8}-0{4}-0{4}-0{4}-0{12})([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 # Files that name GPUs once each: a node's name may have dots. A worker's is of its job's node.
 _LOOK = re.compile(r"gpus\.(.+)\.(?:before|after)\.json")
-_RATE, _WORKER = re.compile(r"gpu_rate\.(.+)\.jsonl"), re.compile(r"worker\.[0-9]{1,4}\.json")
+_RATE, _WORKER = re.compile(r"gpu_(?:rate|integrity)\.(.+)\.jsonl"), re.compile(r"worker\.[0-9]{1,4}\.json")
 
 
 def without_one_for_two(folder: Path, measurements: Iterable[Measurement], jobs: Jobs) -> list[Measurement]:

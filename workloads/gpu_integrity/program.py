@@ -29,6 +29,7 @@ _BLOCK = {"cuda": 1 << 29, "cpu": 1 << 20}
 _CPU_MEMORY = 1 << 24
 _MARGIN = 1 << 29  # bytes of the GPU's memory that stay free beside what is tested
 _ODD = 0x1E3779B97F4A7C15  # spreads the blocks' numbers over all bits
+_ROWS, _MOVED = 1000, 5  # by how many rows and heads work is moved, so that other multiprocessors do it
 _HEADS, _HEAD = 64, 128  # of the attention: so many heads of this size, and half a matrix's side of tokens
 _FP8_FROM = (8, 9)  # compute capability
 # What changes how these libraries compute: where it differs, so may the bits.
@@ -129,45 +130,51 @@ def _numbers(torch: Torch, shape: tuple[int, ...], dtype: Dtype, device: Device,
 
 
 def _operation(
-    torch: Torch, device: Device, work: str, order: dict[str, Any]
-) -> tuple[Callable[[], Tensor], list[Tensor]]:
-    """Return one operation, whose result has rows and columns, and what it works on."""
+    torch: Torch, device: Device, work: str, order: dict[str, Any], *, moved: bool = False
+) -> tuple[Callable[[], Tensor], list[Tensor], int]:
+    """Return an operation, whose result has rows and columns, its inputs, and rows that it is moved by."""
     n = order["matrix"]
     if work == "attention":
         shape = (_HEADS, n // 4, _HEAD)
-        q, k, v = (_numbers(torch, shape, torch.bfloat16, device, seed)[None] for seed in (1, 2, 3))
+        by = _MOVED * moved
+        q, k, v = (
+            _numbers(torch, shape, torch.bfloat16, device, seed)[None].roll(by, 1) for seed in (1, 2, 3)
+        )
 
         def attend() -> Tensor:
             found = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             return found.reshape(-1, _HEAD)
 
-        return attend, [q, k, v]
+        return attend, [q, k, v], by * shape[1]
     dtype = torch.float32 if work == "fp32" else torch.bfloat16
-    a, b = (_numbers(torch, (n, n), dtype, device, seed) for seed in (1, 2))
+    by = _ROWS * moved
+    a, b = (_numbers(torch, (n, n), dtype, device, seed).roll(shift, 0) for seed, shift in ((1, by), (2, 0)))
     if work != "fp8":
-        return lambda: torch.mm(a, b), [a, b]
+        return lambda: torch.mm(a, b), [a, b], by
     x, y = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t().contiguous().t()
     one = torch.ones((), device=device)
-    return lambda: torch._scaled_mm(x, y, scale_a=one, scale_b=one, out_dtype=torch.bfloat16), [a, b]
+    return lambda: torch._scaled_mm(x, y, scale_a=one, scale_b=one, out_dtype=torch.bfloat16), [a, b], by
 
 
 def _products(
     torch: Torch, device: Device, work: str, order: dict[str, Any], touch: Touch | None
 ) -> dict[str, Any]:
     """Repeat one operation until time is up, and count the results that differ from the first ones."""
-    operation, inputs = _operation(torch, device, work, order)
+    operation, inputs, _ = _operation(torch, device, work, order)
     of_inputs = hashlib.sha256("".join(map(_digest, inputs)).encode()).hexdigest()
     done = wrong = cold = 0
     places: list[dict[str, Any]] = []
     first: Any = None
 
+    def result_of(number: int, operate: Callable[[], Tensor]) -> Tensor:
+        result = operate()
+        if touch is not None:
+            touch(work, number, result)
+        return result
+
     def batch(many: int) -> None:
         nonlocal done, wrong, first
-        results = []
-        for number in range(done, done + many):
-            results.append(operation())
-            if touch is not None:
-                touch(work, number, results[-1])
+        results = [result_of(number, operation) for number in range(done, done + many)]
         if first is None:  # what two of three agree on; one that is alone is the wrong one
             agreed = any(_differing(torch, results[0], other) == 0 for other in results[1:])
             first = results[0 if agreed else 1]
@@ -188,7 +195,11 @@ def _products(
     while time.monotonic() < begin + order["seconds"]:
         batch(_BATCH)
     spent = time.monotonic()
+    # A multiprocessor that is always wrong in the same way is so in other rows of the same work.
+    elsewhere, _, rows = _operation(torch, device, work, order, moved=True)
+    moved = _differing(torch, result_of(done, elsewhere), first.roll(rows, 0))
     return {
+        "moved": moved,
         "digest": _digest(first),
         "inputs": of_inputs,
         "cold": cold,

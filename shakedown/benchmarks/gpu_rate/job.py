@@ -2,8 +2,8 @@
 
     srun --ntasks-per-node=1 --gres=gpu:N python -m shakedown.benchmarks.gpu_rate.job FOLDER
 
-FOLDER/spec.json is the order (options.py). One process a GPU runs program.py; all begin each kind of work
-together.
+FOLDER/spec.json is the order of gpu_rate or, by its `name`, of gpu_integrity. One process a GPU runs its
+program; all begin each kind of work together.
 """
 
 from __future__ import annotations
@@ -22,36 +22,42 @@ from shakedown.onnode import gpus
 from shakedown.onnode.journal import Clock, Journal, job
 from shakedown.onnode.software import Ready, enter
 from shakedown.records.errors import ExitStatus
-from shakedown.records.program import SOURCE
+from shakedown.records.program import SOURCE, WORKLOADS
 
 _START_S = 50.0  # the longest that the node's GPUs wait for the slowest of their processes to load PyTorch
 _LOOK_S = 0.1  # how often the processes' outputs are looked at meanwhile
-_BETWEEN_S = 6.0  # between two kinds of work: making the matrices, finding the size of a batch
+# By the order's name, what runs on each GPU, and the seconds between two kinds of work: making the matrices,
+# finding the size of a batch or taking digests.
+_PROGRAMS = {
+    "gpu_rate": ("shakedown.benchmarks.gpu_rate.program", 6.0),
+    "gpu_integrity": ("gpu_integrity.program", 4.0),
+}
 
 
 @job
 def main(folder: Path, spec: dict[str, Any]) -> int:
     """Measure this node."""
     before = gpus.look("before")
+    name = spec.get("name", "gpu_rate")
     node, wanted = before["node"], spec["gpus"][before["node"]]
     gpus.write(folder, before)
     ready, clock = enter(folder, "pytorch", gpus=True), Clock()
     problem = gpus.obstacle(before, wanted) or ready.problem
-    file = folder / f"gpu_rate.{node}.jsonl"
-    codes = _measure(folder, file, spec, node, ready) if problem is None else None
+    file = folder / f"{name}.{node}.jsonl"
+    codes = _measure(folder, file, spec, name, ready) if problem is None else None
     if codes is None:
         file.touch()
     elif any(codes):
-        said = (
-            folder / f"gpu_rate.{node}.gpu{next(i for i, code in enumerate(codes) if code)}.err"
-        ).read_text(encoding="utf-8", errors="replace")
+        said = (folder / f"{file.stem}.gpu{next(i for i, code in enumerate(codes) if code)}.err").read_text(
+            encoding="utf-8", errors="replace"
+        )
         last = (said.strip().splitlines() or ["no message"])[-1]
         problem = {"kind": "other", "message": f"{node}: {last}"[:500]}
     gpus.write(folder, gpus.look("after"))
     for work in spec["work"]:
         Journal(folder, node).add(
-            "gpu-rate",
-            f"gpu_rate_{work}",
+            name.replace("_", "-"),
+            f"{name}_{work}",
             file.name,
             [node],
             clock,
@@ -61,18 +67,21 @@ def main(folder: Path, spec: dict[str, Any]) -> int:
     return ExitStatus.INCOMPLETE if problem else ExitStatus.PASS
 
 
-def _measure(folder: Path, file: Path, spec: dict[str, Any], node: str, ready: Ready) -> list[int]:
+def _measure(folder: Path, file: Path, spec: dict[str, Any], name: str, ready: Ready) -> list[int]:
     """Run a process on each GPU and join what they print; return their exit statuses."""
     sampler = subprocess.Popen([sys.executable, "-m", "shakedown.onnode.gpus", "sample", str(folder)])
-    order = {key: spec[key] for key in ("work", "seconds", "warmup_s", "matrix", "copy_bytes")}
-    order |= {"slot_s": spec["seconds"] + spec["warmup_s"] + _BETWEEN_S}
+    program, between_s = _PROGRAMS[name]
+    each_s = spec["seconds"] + spec.get("warmup_s", 0)
+    order = {key: value for key, value in spec.items() if key not in ("gpus", "spread")}
+    order["slot_s"] = each_s + between_s
     # The interpreter is the site's own: it finds this package where this one lies.
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
-    stems = [str(folder / f"gpu_rate.{node}.gpu{gpu}") for gpu in range(spec["gpus"][node])]
-    limit = len(spec["work"]) * 2 * (spec["seconds"] + spec["warmup_s"]) + 30
+    path = os.pathsep.join(filter(None, [str(SOURCE), str(WORKLOADS), os.environ.get("PYTHONPATH", "")]))
+    node = file.stem.partition(".")[2]
+    stems = [str(folder / f"{file.stem}.gpu{gpu}") for gpu in range(spec["gpus"][node])]
+    limit = len(spec["work"]) * 2 * each_s + 30
     children = []
     for gpu, stem in enumerate(stems):
-        words = [*ready.prefix, ready.interpreter, "-m", "shakedown.benchmarks.gpu_rate.program"]
+        words = [*ready.prefix, ready.interpreter, "-m", program]
         with Path(f"{stem}.out").open("wb") as out, Path(f"{stem}.err").open("wb") as err:
             children.append(
                 subprocess.Popen(

@@ -1,0 +1,1 @@
+"""Node stage: whether every GPU computes and remembers right, bit for bit."""
