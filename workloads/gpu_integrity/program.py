@@ -192,7 +192,7 @@ def _products(
         batch(1)
         cold = done
     first_cold = time.monotonic()
-    while time.monotonic() < begin + order["seconds"]:
+    while done < cold + _BATCH or time.monotonic() < begin + order["seconds"]:
         batch(_BATCH)
     spent = time.monotonic()
     # A multiprocessor that is always wrong in the same way is so in other rows of the same work.

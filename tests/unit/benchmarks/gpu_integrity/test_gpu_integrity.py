@@ -86,7 +86,9 @@ def test_healthy_cards_pass(judged):
     """Catches a kind of work without a cell, and good cards blamed."""
     verdict, bad = judged({"n1": 2, "n2": 1})
     assert verdict.outcome.value == "PASS" and not bad
-    assert verdict.reason.startswith("all 27 required cells")  # of three cards: memory, and four works twice
+    assert verdict.reason.startswith(
+        "all 39 required cells"
+    )  # of three cards: memory, and three checks of four works
 
 
 @cases(
@@ -131,6 +133,18 @@ def test_of_two_that_differ_neither_is_blamed_nor_passed(judged):
     verdict, bad = judged({"n1": 2}, changed("bf16", {("n1", 1)}, digest="ab" * 32))
     assert verdict.outcome.value == "INCONCLUSIVE" and len(bad) == 2
     assert all("a third like card would tell which" in cell.reason for cell in bad.values())
+
+
+@cases(
+    "cards, on, outcome, names",
+    (1, {("n1", 0)}, "INCONCLUSIVE", ["fp32/wrong/n1/-/-/check=moved,gpu=0"]),
+    (2, {("n1", 1)}, "FAIL", ["fp32/wrong/n1/-/-/check=moved,gpu=1"]),
+    (2, {("n1", 0), ("n1", 1)}, "PASS", []),
+)
+def test_one_multiprocessor_that_is_always_wrong(judged, cards, on, outcome, names):
+    """Catches a fault that repeats to the bit passed on one card, or a library's way of summing blamed."""
+    verdict, bad = judged({"n1": cards}, changed("fp32", on, moved=31))
+    assert (verdict.outcome.value, list(bad)) == (outcome, names)
 
 
 def test_another_driver_is_told_and_not_blamed(judged):
