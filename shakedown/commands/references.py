@@ -179,6 +179,28 @@ def baseline(
     return ExitStatus.INCOMPLETE if left else ExitStatus.PASS
 
 
+@command("shakedown references cards reports/runs/first reports/runs/second", of=_references)
+def cards(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders with gpu_rate, the oldest first.")],
+) -> int:
+    """Print what each GPU reached by UUID in runs that accepted it, as `acceptance.gpu_rate.own` holds it.
+
+    Exit status 3: some GPU of a run was left out; standard error says which.
+    """
+    import yaml
+
+    from shakedown.daytwo.history.fleet_references import accepted_cards
+
+    found, left = accepted_cards(runs)
+    for line in left:
+        print(f"left out: {line}", file=sys.stderr)
+    if not found:
+        raise BadInput("no GPU of gpu_rate was accepted", fix="name runs that passed", file=runs[0])
+    block = {"acceptance": {"gpu_rate": {"own": found}}}
+    sys.stdout.write(yaml.safe_dump(block, sort_keys=False, default_flow_style=None, width=120))
+    return ExitStatus.INCOMPLETE if left else ExitStatus.PASS
+
+
 def _resolved(profile: Profile) -> dict[str, object]:
     """A profile as data, every formula beside its number."""
     entries = []

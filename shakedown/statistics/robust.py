@@ -290,6 +290,18 @@ def behind_fellows(
     return told
 
 
+def behind_itself(
+    now: float, before: Sequence[float], *, spread: float, runs: int, members: int
+) -> bool | None:
+    """Return whether a member lost 0.5 % of what it reached before; None: runs may differ so much.
+
+    `spread`, a fraction, is what one member is known to differ by over so many `runs`, beside its own. Its
+    node's `members` share the risk of blaming one that is well.
+    """
+    risk = FALSE_DISCOVERIES * (1 + len(before)) / members
+    return behind_fellows([now, *before], spread=spread, cards=runs, min_effect=0.005, risk=risk)[0]
+
+
 def smallest_p(n: int, m: int) -> float:
     """Return the smallest two-sided p that any rank or permutation test of n against m samples can give.
 

@@ -20,6 +20,10 @@ from shakedown.records.errors import ExitStatus
 STRAGGLER = none_allowed(
     "gpu_rate.straggler", "acceptance.gpu_rate.behind: no GPU may be behind the others of its node by more"
 )
+OWN = none_allowed(
+    "gpu_rate.own",
+    "acceptance.gpu_rate.own: no GPU may lose 0.5 % of what it reached itself in accepted runs",
+)
 
 
 def plan_gpu_rate(draft: PlanDraft, asked: GpuRate) -> None:
@@ -39,6 +43,9 @@ def plan_gpu_rate(draft: PlanDraft, asked: GpuRate) -> None:
             for gpu in range(max(gpus.values())):
                 having = [(node,) for node in nodes if gpus[node] > gpu]
                 draft.add(entry, f"gpu_rate_{work}", nodes=having, params={"gpu": gpu})
+                if asked.own and metric == "rate":
+                    own: Params = {"check": "own", "gpu": gpu}
+                    draft.forbid(OWN, f"gpu_rate_{work}", nodes=having, params=own)
         for gpu in range(max(gpus.values())):
             many = [(node,) for node in nodes if gpus[node] > gpu and gpus[node] > 1]
             params: Params = {"check": "straggler", "gpu": gpu}

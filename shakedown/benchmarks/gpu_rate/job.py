@@ -72,7 +72,7 @@ def _measure(folder: Path, file: Path, spec: dict[str, Any], name: str, ready: R
     sampler = subprocess.Popen([sys.executable, "-m", "shakedown.onnode.gpus", "sample", str(folder)])
     program, between_s = _PROGRAMS[name]
     each_s = spec["seconds"] + spec.get("warmup_s", 0)
-    order = {key: value for key, value in spec.items() if key not in ("gpus", "spread")}
+    order = {key: value for key, value in spec.items() if key not in ("gpus", "spread", "own")}
     order["slot_s"] = each_s + between_s
     # The interpreter is the site's own: it finds this package where this one lies.
     path = os.pathsep.join(filter(None, [str(SOURCE), str(WORKLOADS), os.environ.get("PYTHONPATH", "")]))

@@ -16,9 +16,18 @@ from shakedown.records.base import Better, Params, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 from shakedown.records.results import RunProblem
-from shakedown.statistics.robust import SMALLEST_CLASS, behind_fellows, median
+from shakedown.run.nic_counters import JobFolder
+from shakedown.statistics.robust import SMALLEST_CLASS, behind_fellows, behind_itself, median
 
 Work = Literal["bf16", "fp8", "copy"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class CardHistory(Record):
+    """What one card reached in accepted runs, a value a run."""
+
+    software: str  # driver, PyTorch and side of the matrices of these runs: with others the rates are others
+    rates: dict[Work, tuple[Positive, ...]]  # TFLOP/s; copies GB/s
 
 
 class GpuRate(Record):
@@ -35,6 +44,9 @@ class GpuRate(Record):
     copy_bytes: int = Field(default=4 << 30, ge=1 << 26, multiple_of=4096)
     # By how much a GPU may lie behind the others of its node, a fraction of their median; needs two GPUs.
     behind: float = Field(default=0.02, gt=0, lt=1)
+    # By UUID, what each card reached in accepted runs (`shakedown references cards RUN...` prints it): where
+    # given, every card is held to its own, of which it may lose 0.5 %.
+    own: dict[str, CardHistory] = Field(default_factory=dict)
 
     @property
     def timeout_s(self) -> int:
@@ -50,7 +62,6 @@ class GpuRateSettings(GpuRate):
     spread: dict[Work, tuple[float, int]] | None = None
 
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _SAME = 1e-6  # rounding of a rate that is printed with all its digits, beside the same from work and time
 # Of the GPU's clock and the host's: they agreed to 5e-5 in each of 22 recorded series, busy GPUs among them.
 _CLOCKS = 0.02
@@ -98,6 +109,7 @@ class GpuRun(Record):
     gpu: int
     name: str
     uuid: str
+    torch: str
     matrix: int
     copy_bytes: int
     windows: tuple[RateWindow, ...]
@@ -153,6 +165,7 @@ def parse_gpu_rate(text: str, *, file: str | Path | None = None) -> tuple[GpuRun
                 gpu=header.gpu,
                 name=header.name,
                 uuid=header.uuid,
+                torch=header.torch,
                 matrix=header.matrix,
                 copy_bytes=header.copy_bytes,
                 windows=tuple(windows),
@@ -337,6 +350,8 @@ def gpu_rate(output: Output[GpuRateSettings]) -> Iterator[Value]:
         busy = disturbed(output.folder, {node: [seen[gpu].index]})
         yield Read("rate", medians[gpu], unit, Better.HIGHER, {"gpu": gpu}, told, tuple(mine), disturbed=busy)
         yield Read("rate_p1", lowest(mine), unit, Better.HIGHER, {"gpu": gpu}, told, disturbed=busy)
+    if order.own:
+        yield from (_of_its_own(output, run, work, rates.get(run.gpu), seen.get(run.gpu)) for run in runs)
     if order.gpus[node] >= (SMALLEST_CLASS if order.spread is None else 2) and not unable:
         yield from _stragglers(output, medians, seen, work)
 
@@ -400,6 +415,54 @@ def _stragglers(
         params: Params = {"check": "straggler", "gpu": gpu}
         value = None if odd is None else float(odd)
         yield Read("wrong", value, "1", Better.LOWER, params, told[:900], problem=problem, disturbed=busy)
+
+
+# What one card's rate differs by from run to run, and of how many runs that is known: eight recorded ones of
+# one H200 (h200_rate_1 to _8) 0.11 %, three or four of others 0.03 to 0.2 %. Days apart: not known.
+RUN_TO_RUN, RUNS = 0.002, 8
+
+
+def software_of(run: GpuRun, folder: JobFolder, node: str) -> str:
+    """Return what a card's rate depends on beside itself: driver, PyTorch, side of the matrices."""
+    look = at_end(folder, node)
+    drivers = {gpu.driver for gpu in look.gpus} if look else set()
+    return f"{', '.join(sorted(drivers)) or 'unknown driver'}, {run.torch}, {run.matrix}"
+
+
+def _of_its_own(
+    output: Output[GpuRateSettings],
+    run: GpuRun,
+    work: Work,
+    rates: Sequence[float] | None,
+    seen: Shown | None,
+) -> Value:
+    params: Params = {"check": "own", "gpu": run.gpu}
+    unit, software = UNITS[work][0], software_of(run, output.folder, output.node)
+    uuid = f"GPU-{run.uuid.removeprefix('GPU-')}"
+    known = output.order.own.get(uuid)
+    before = known.rates.get(work, ()) if known else ()
+    why = f"GPU {run.gpu} of {output.node} ({uuid}): "
+    if known and known.software != software:
+        why += f"its accepted runs had {known.software}, now it is {software}"
+    elif not rates or not seen or not before:
+        why += f"no accepted run of {work}" if rates else f"no {work} was measured"
+    else:
+        now = median(rates)
+        slow = behind_itself(
+            now, before, members=output.order.gpus[output.node], spread=RUN_TO_RUN, runs=RUNS
+        )
+        told = f"{now:.5g} {unit}, {now / median(before) - 1:+.2%} against its own {median(before):.5g} "
+        told += f"(median of {len(before)} accepted runs)"
+        problem = None
+        if slow is None:
+            problem = RunProblem(kind="other", message=f"{why}{told}: runs may differ so much")
+        busy = disturbed(output.folder, {output.node: [seen.index]})
+        value = None if slow is None else float(slow)
+        doubt, told = ("", f"{told}; {busy}") if slow and busy else (busy, told)
+        return Read("wrong", value, "1", Better.LOWER, params, told[:900], problem=problem, disturbed=doubt)
+    fix = "accept its runs anew (shakedown references cards)"
+    problem = RunProblem(kind="not-run", message=f"{why}; {fix}"[:900])
+    return Read("wrong", None, "1", Better.LOWER, params, problem=problem)
 
 
 def _as_set(output: Output[GpuRateSettings], runs: Sequence[GpuRun], work: Work) -> None:

@@ -9,20 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 import yaml
 
+from shakedown.benchmarks.gpu_rate.output import UNITS, parse_gpu_rate, software_of
 from shakedown.daytwo.history.alarms_and_steps import ALL_NODES
 from shakedown.daytwo.history.query import events, fleet
 from shakedown.daytwo.history.report import fleet_history
 from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, HistoryStore
+from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Better, Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.wording import number
 from shakedown.references.catalogue import SCOPE_KEYS, Catalogue, ReferenceEntry
 from shakedown.references.files import lint, read_profile
+from shakedown.run.folder import RAW
+from shakedown.run.nic_counters import JobFolder
 from shakedown.statistics.robust import MAD_TO_SIGMA, median, resolution
 
 # So many robust standard deviations below the median lies the gate: of normal values one in 3.5 million.
@@ -111,6 +116,45 @@ def header(system: str, profile: str, notes: Sequence[str]) -> dict[str, object]
         "published": "nowhere; from this site's own nights",
         "audit": " ".join(("Proposed by shakedown references baseline, taken over by a person.", *notes)),
     }
+
+
+def accepted_cards(folders: Sequence[Path]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return what each card reached in runs that accepted it, by UUID, and what was left out and why.
+
+    A card counts in a run where none of its cells of `gpu_rate` is bad, but for what has no history yet. Only
+    the software of its last run counts: other drivers and libraries have other rates. Raises BadInput: a run
+    cannot be read.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    left: list[str] = []
+    for folder in folders:
+        bad = _bad_cards(folder)
+        for path in sorted((folder / RAW).glob("*/gpu_rate.*.jsonl")):
+            node = path.name.removeprefix("gpu_rate.").removesuffix(".jsonl")
+            for run in parse_gpu_rate(JobFolder(path.parent).text(path.name), file=path):
+                uuid = f"GPU-{run.uuid.removeprefix('GPU-')}"
+                if (node, str(run.gpu)) in bad or not re.fullmatch(r"GPU-(?!0{8}-)[0-9a-f-]{36}", uuid):
+                    left.append(f"{folder.name}: GPU {run.gpu} of {node} was not accepted, or has no UUID")
+                    continue
+                software = software_of(run, JobFolder(path.parent), node)
+                if found.get(uuid, {}).get("software") != software:
+                    found[uuid] = {"software": software, "rates": {}}
+                for work, (_, scale) in UNITS.items():
+                    if rates := [window.rate / scale for window in run.of(work)]:
+                        found[uuid]["rates"].setdefault(work, []).append(float(f"{median(rates):.6g}"))
+    return found, left
+
+
+def _bad_cards(folder: Path) -> set[tuple[str, str]]:
+    """Return which GPUs, node and number, a run's verdict does not accept."""
+    bad = set()
+    for cell in judge_folder(folder).cells:
+        _, test, _, node, _, _, params = cell.cell.split("/", 6)
+        said = dict(pair.partition("=")[::2] for pair in params.split(","))
+        fresh = said.get("check") == "own" and cell.outcome is Outcome.NOT_RUN
+        if test.startswith("gpu_rate_") and not fresh:
+            bad.add((node, said.get("gpu", "")))
+    return bad
 
 
 Group = tuple[str, tuple[tuple[str, str], ...]]  # a reference's name, parameters

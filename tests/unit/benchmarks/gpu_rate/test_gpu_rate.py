@@ -18,6 +18,7 @@ import pytest
 
 from shakedown.benchmarks.gpu_rate.job import start_together
 from shakedown.benchmarks.gpu_rate.output import Shown, explain, lowest, parse_gpu_rate
+from shakedown.daytwo.history.fleet_references import accepted_cards
 from shakedown.daytwo.nightly.plan import alone_slots
 from shakedown.records.errors import BadInput
 from tests.kit.archive import unpack
@@ -472,3 +473,64 @@ def test_a_gpu_is_known_by_its_uuid(judged, staged):
 
     verdict = judged([(staged[f"{n}"], 0) for n in range(1, 5)], spoil=turned)
     assert verdict.cells and {cell.cell.rpartition("gpu=")[2] for cell in verdict.cells} == {"1"}
+
+
+SOFTWARE = "580.159.04, 2.11.0+cu130, 8192"
+
+
+def history(*of, software=SOFTWARE):
+    """What GPUs 0, 1, ... reached in accepted runs, by UUID; a GPU without a value has no history."""
+    return {
+        f"GPU-{gpu + 1:08d}-0000-0000-0000-000000000000": {"software": software, "rates": {"bf16": rates}}
+        for gpu, rates in enumerate(of)
+        if rates
+    }
+
+
+@pytest.mark.parametrize(
+    ("gain", "runs", "outcome", "said"),
+    [
+        (1.001, 3, "PASS", ""),
+        (1.004, 8, "PASS", ""),
+        (1.010, 3, "FAIL", r"-(0\.99|1\.00)% against its own .*\(median of 3 accepted runs\)"),
+        (1.008, 1, "INCONCLUSIVE", "runs may differ so much"),
+    ],
+)
+def test_a_card_is_held_to_what_it_reached_itself(judged, recorded, gain, runs, outcome, said):
+    """Catches: a card that lost 1 % of its own rate, as much as cards differ by; one blamed for 0.4 %."""
+    parts = healthy(recorded, 2)
+    now = [
+        sorted(line["rate"] for line in lines_of(*part[:1], 0, part[1])[1:-1])[WINDOWS // 2] / 1e12
+        for part in parts
+    ]
+    verdict = judged(parts, own=history([now[0]] * runs, [now[1] * gain] * runs))
+    cells = {cell.cell: cell for cell in verdict.cells}
+    assert verdict.outcome.value == outcome
+    if said:
+        ((name, cell),) = cells.items()
+        assert name.endswith("check=own,gpu=1") and re.search(said, cell.reason), cell.reason
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (history([665.0], [665.0], software="575.1, 2.11.0+cu130, 8192"), "its accepted runs had 575.1"),
+        (history([665.0], []), "no accepted run of bf16"),
+    ],
+)
+def test_a_card_without_a_history_of_this_software_is_not_run(judged, recorded, own, said):
+    """Catches: a card passed with nothing to hold it to, or blamed for what a new driver does to all."""
+    verdict = judged(healthy(recorded, 2), own=own)
+    assert verdict.outcome.value == "NOT-RUN" and all(said in cell.reason for cell in verdict.cells)
+
+
+def test_what_a_run_accepts_is_what_the_next_is_held_to(judged, recorded, tmp_path):
+    """Catches: a printed history that no site can use, or one of a card that its run does not accept."""
+    assert judged(healthy(recorded, 2)).outcome.value == "PASS"
+    found, left = accepted_cards([tmp_path / "r1", tmp_path / "r1"])
+    assert [len(card["rates"]["bf16"]) for card in found.values()] == [2, 2] and not left
+    assert {card["software"] for card in found.values()} == {SOFTWARE}
+    assert judged(healthy(recorded, 2), own=found).outcome.value == "PASS"
+    judged([*healthy(recorded, 2), (recorded / "planted", 2)])
+    found, left = accepted_cards([tmp_path / "r1"])
+    assert list(found) == list(history([1.0], [1.0])) and "GPU 2 of n1 was not accepted" in left[0]
