@@ -46,7 +46,7 @@ from shakedown.run.ownership import SECRET
 from shakedown.run.share import Share
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.ending import Patience, Pending, flaw, how_it_ended, not_submitted
-from shakedown.slurm.turns import Turns
+from shakedown.slurm.under_way import Turns
 
 # How srun leaves the other tasks alone when a node dies or a task ends badly.
 OUTLIVE = ("--no-kill", "--kill-on-bad-exit=0")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 
-from shakedown.benchmarks.gpu_rate.output import RUN_TO_RUN, RUNS
+from shakedown.benchmarks.gpu_rate.output import RUN_TO_RUN
 from shakedown.statistics.robust import behind_fellows, behind_itself
 
 # Between cards 0.93 % (ten H200, reference h200-rate-bf16; four of one host 653.9, 664.6, 665.1, 656.8). One
@@ -30,7 +30,7 @@ def own(draw: random.Random, loss: float, noise: float, runs: int) -> list[bool 
         level = 660 * draw.gauss(1, BETWEEN[0]) * (1.0 - (loss if card == 0 else 0.0))
         before = [level / (1 - (loss if card == 0 else 0.0)) * draw.gauss(1, noise) for _ in range(runs)]
         now = level * draw.gauss(1, noise)
-        told.append(behind_itself(now, before, members=CARDS, spread=RUN_TO_RUN, runs=RUNS))
+        told.append(behind_itself(now, before, known=RUN_TO_RUN, members=CARDS))
     return told
 
 

@@ -291,15 +291,15 @@ def behind_fellows(
 
 
 def behind_itself(
-    now: float, before: Sequence[float], *, spread: float, runs: int, members: int
+    now: float, before: Sequence[float], *, known: tuple[float, int], members: int
 ) -> bool | None:
     """Return whether a member lost 0.5 % of what it reached before; None: runs may differ so much.
 
-    `spread`, a fraction, is what one member is known to differ by over so many `runs`, beside its own. Its
-    node's `members` share the risk of blaming one that is well.
+    `known`: what one member differs by, a fraction, over how many runs, beside its own. A node's `members`
+    share the risk of blaming one that is well.
     """
     risk = FALSE_DISCOVERIES * (1 + len(before)) / members
-    return behind_fellows([now, *before], spread=spread, cards=runs, min_effect=0.005, risk=risk)[0]
+    return behind_fellows([now, *before], spread=known[0], cards=known[1], min_effect=0.005, risk=risk)[0]
 
 
 def smallest_p(n: int, m: int) -> float:

@@ -7,10 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from shakedown.benchmarks.traffic_class.settings import TrafficClass
 from shakedown.intent.site import Fabric
 from shakedown.nos.crosscheck import End
 from shakedown.records.base import Record
+
+
+class TrafficClass(Record):
+    """How much RoCE is sent between two nodes while its class is counted where it arrives."""
+
+    # Seconds of traffic from each node to each of its two neighbours in the ring of all nodes.
+    duration_s: int = Field(default=2, ge=1, le=60)
+    size_bytes: int = Field(default=65536, gt=0)  # of one message, in bytes
 
 
 class ConfigStage(Record):

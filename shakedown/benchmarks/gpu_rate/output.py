@@ -419,7 +419,7 @@ def _stragglers(
 
 # What one card's rate differs by from run to run, and of how many runs that is known: eight recorded ones of
 # one H200 (h200_rate_1 to _8) 0.11 %, three or four of others 0.03 to 0.2 %. Days apart: not known.
-RUN_TO_RUN, RUNS = 0.002, 8
+RUN_TO_RUN = (0.002, 8)
 
 
 def software_of(run: GpuRun, folder: JobFolder, node: str) -> str:
@@ -448,9 +448,7 @@ def _of_its_own(
         why += f"no accepted run of {work}" if rates else f"no {work} was measured"
     else:
         now = median(rates)
-        slow = behind_itself(
-            now, before, members=output.order.gpus[output.node], spread=RUN_TO_RUN, runs=RUNS
-        )
+        slow = behind_itself(now, before, known=RUN_TO_RUN, members=output.order.gpus[output.node])
         told = f"{now:.5g} {unit}, {now / median(before) - 1:+.2%} against its own {median(before):.5g} "
         told += f"(median of {len(before)} accepted runs)"
         problem = None

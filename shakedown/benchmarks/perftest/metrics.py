@@ -8,8 +8,7 @@ from shakedown.benchmarks.base.output import longer_than_recorded
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail, source_and_sink
 from shakedown.benchmarks.perftest.mesh.spec import DIRECTIONS, RDMA_CM, SWEEP
 from shakedown.benchmarks.perftest.mesh.store import gids_taken
-from shakedown.benchmarks.perftest.output import parse_perftest
-from shakedown.benchmarks.perftest.output_model import BandwidthRow, LatencyRow, PerftestResult
+from shakedown.benchmarks.perftest.output import BandwidthRow, LatencyRow, PerftestResult, parse_perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings, NicSettings
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput

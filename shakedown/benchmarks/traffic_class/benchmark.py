@@ -6,8 +6,7 @@ from shakedown.benchmarks.config.settings import ConfigStage
 from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
 from shakedown.benchmarks.perftest.settings import mesh_settings, ring, ring_rounds
 from shakedown.benchmarks.traffic_class.job import NAME, OPERATION
-from shakedown.benchmarks.traffic_class.output import moved, traffic_class
-from shakedown.benchmarks.traffic_class.settings import TrafficClassSettings, WantedClass
+from shakedown.benchmarks.traffic_class.output import TrafficClassSettings, WantedClass, moved, traffic_class
 from shakedown.plan.draft import PlanDraft
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.plan import Reference, ReferenceKind

@@ -13,13 +13,30 @@ from shakedown.benchmarks.base.contract import Moved, NoEvidence, Output, Value
 from shakedown.benchmarks.perftest.mesh.perftest import clock_unknown
 from shakedown.benchmarks.perftest.mesh.schedule import source_and_sink
 from shakedown.benchmarks.perftest.metrics import moved as moved_by_perftest
+from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.benchmarks.switches.benchmark import settings_of_ports
 from shakedown.benchmarks.traffic_class.job import OPERATION, evidence_name
-from shakedown.benchmarks.traffic_class.settings import TrafficClassSettings, WantedClass
 from shakedown.records.base import Better, CounterValue, Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import read_as
 from shakedown.records.wording import BLAMES
+
+
+class WantedClass(Record):
+    """How data of RoCE must arrive, and where each NIC is connected."""
+
+    dscp: int  # its DSCP
+    ecn: int  # the two bits beside it as they are sent: 2 is ECT(0), 0 is Not-ECT (RFC 3168)
+    priority: int  # the priority of the receiving NIC in which it is counted
+    # (leaf, port) by node and rail, where the inventory names them.
+    ports: dict[str, dict[str, tuple[str, str]]] = Field(default_factory=dict)
+
+
+class TrafficClassSettings(MeshSettings):
+    """The mesh's own order, and what must arrive."""
+
+    wanted: WantedClass
+
 
 # The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:
 # as for all of a NIC's counters (shakedown.collect.discounted).

@@ -19,7 +19,7 @@ from shakedown.records.pairs import MOST_NODES, AllPairs
 from shakedown.records.plan import Plan, Reference, Remeasure
 from shakedown.records.reading import read_record
 from shakedown.run.folder import write_plan
-from shakedown.slurm.turns import Turns
+from shakedown.slurm.under_way import Turns
 from shakedown.statistics.robust import CellTally, Samples
 from tests.kit import records
 from tests.kit.cases import cases

@@ -213,8 +213,7 @@ def test_a_receiver_that_kept_nothing_is_not_run(ring):
 
 def test_the_addresses_are_compared_as_addresses():
     """Catches IPv6 written in two ways taken for two nodes."""
-    from shakedown.benchmarks.traffic_class.output import Arrivals, by_headers
-    from shakedown.benchmarks.traffic_class.settings import WantedClass
+    from shakedown.benchmarks.traffic_class.output import Arrivals, WantedClass, by_headers
 
     evidence = Arrivals.model_validate(
         {
