@@ -13,6 +13,7 @@ from shakedown.collect.server_watts import Bmc
 from shakedown.daytwo.nightly.playbook import NightlyConfig
 from shakedown.evidence.signatures import Order
 from shakedown.intent.acceptance import Manage
+from shakedown.intent.ordered import Ordered
 from shakedown.intent.site import Fabric, NoFabric, TcpFabric, TcpNic
 from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.intent.software import SoftwareSource
@@ -33,6 +34,7 @@ SITE: tuple[tuple[str, str, Model], ...] = (
     ("`group_vars/all`: what the playbooks may change", "manage.", Manage),
     ("`group_vars/all`: how jobs are submitted", "slurm.", SlurmBlock),
     ("`group_vars/all/software.yml`: where a program is", "software.NAME.", SoftwareSource),
+    ("`group_vars/all/ordered.yml`: what was bought", "ordered.", Ordered),
     ("`shakedown power --bmcs FILE`: the BMCs, outside the inventory", "bmcs.NODE.", Bmc),
     ("`group_vars/all/acceptance.yml`: what is measured", "acceptance.", Acceptance),
 )

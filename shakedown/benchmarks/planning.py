@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shakedown.benchmarks.config.ordered import plan_ordered
 from shakedown.benchmarks.perftest.settings import ring
 from shakedown.benchmarks.registry import BENCHMARKS, JOB_KINDS, UNPUBLISHED, Acceptance
 from shakedown.benchmarks.switches.benchmark import plan_switches
@@ -307,6 +308,7 @@ def _made(
     `judged`: without nodes that are only used; `stages`: those that will be kept, where not all of them are.
     """
     site, learn = draft.site, draft.learn
+    plan_ordered(draft)  # also where acceptance has no config stage
     for benchmark in BENCHMARKS:
         key = benchmark.section.key
         if benchmark.section.of_each_node:

@@ -24,6 +24,7 @@ from shakedown.records.base import Document, Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.program import plain_environment
 from shakedown.records.refusals import read_as, refusal
+from shakedown.records.results import Part
 from shakedown.records.untrusted import loads, read_plain
 from shakedown.slurm.client import Slurm, parse_show_nodes
 from shakedown.topology.host_map import Topology
@@ -76,6 +77,7 @@ class NodeAnswer(Document):
     nics: tuple[NicAnswer, ...]
     default_interfaces: tuple[_OptionalDevice, ...] = ()
     lldp: Annotated[str, Field(max_length=2_000_000)] = ""
+    parts: Annotated[tuple[Part, ...], Field(max_length=4096)] = ()  # what it is made of
 
 
 _Way = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]*$")]
@@ -145,21 +147,23 @@ _ONNODE = Path(discover_probe.__file__).parent
 _MOST_BYTES = 16_000_000
 _LINE = re.compile(rf"{discover_probe.TAG} (\S{{1,128}}) (\d{{1,6}}) (\d{{1,6}}) ([A-Za-z0-9+/=]{{1,2000}})")
 
+_PROBES = ("topology", "snapshot", "discover")
 _PROGRAM = """\
 import sys, types
-package, onnode, probe = (types.ModuleType(name) for name in (
-    "shakedown", "shakedown.onnode", "shakedown.onnode.topology_probe"))
-for module in (package, onnode, probe):
+package, onnode, probe, snapshot = (types.ModuleType(name) for name in (
+    "shakedown", "shakedown.onnode", "shakedown.onnode.topology_probe", "shakedown.onnode.snapshot_probe"))
+for module in (package, onnode, probe, snapshot):
     sys.modules[module.__name__] = module
-onnode.topology_probe = probe
+onnode.topology_probe, onnode.snapshot_probe = probe, snapshot
 exec(compile({topology!r}, "topology_probe.py", "exec"), probe.__dict__)
+exec(compile({snapshot!r}, "snapshot_probe.py", "exec"), snapshot.__dict__)
 exec(compile({discover!r}, "discover_probe.py", "exec"), {{"__name__": "__main__"}})
 """
 
 
 def program() -> str:
     """Return the probe with what it needs, for `python3 -` on a node that has no Shakedown."""
-    sources = {name: (_ONNODE / f"{name}_probe.py").read_text("utf-8") for name in ("topology", "discover")}
+    sources = {name: (_ONNODE / f"{name}_probe.py").read_text("utf-8") for name in _PROBES}
     return _PROGRAM.format(**sources)
 
 

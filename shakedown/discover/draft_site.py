@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from shakedown.benchmarks.config.ordered import delivered
 from shakedown.discover.ask import Answers, NicAnswer, NodeAnswer
 from shakedown.discover.nics import (
     Cabling,
@@ -99,6 +100,8 @@ class FoundSite:
     connections: Mapping[str, Mapping[str, int | str]]
     silent: Mapping[str, str]  # nodes that did not answer, and why
     notes: tuple[str, ...] = field(default_factory=tuple)
+    # What the nodes are made of, by the keys of `ordered`, where they tell it.
+    made_of: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def only_memory(self) -> bool:
@@ -173,6 +176,7 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
         connections={name: way.given() for name, way in answers.connections.items()},
         silent=answers.silent,
         notes=tuple(notes),
+        made_of={name: delivered(nodes[name].parts) for name in chosen if nodes[name].parts},
     )
 
 

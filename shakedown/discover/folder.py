@@ -5,15 +5,17 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from shakedown.discover.draft_site import FoundGpu, FoundNic, FoundNode, FoundSite
 from shakedown.intent.places import span
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
-from shakedown.records.wording import printable
+from shakedown.records.wording import natural_key, printable
 
 # A comment; the reason follows after a colon.
 MARK = "# check"
@@ -84,6 +86,8 @@ def files(site: FoundSite, name: str) -> tuple[SiteFile, ...]:
         SiteFile(path="group_vars/all/acceptance.yml", text=_text(_acceptance(site))),
         SiteFile(path="group_vars/all/site.yml", text=_text(_site(site))),
     ]
+    if site.made_of:
+        found.append(SiteFile(path="group_vars/all/ordered.yml", text=_text(_ordered(site.made_of))))
     if site.leaves:
         found.append(SiteFile(path="group_vars/leaf.yml", text=LEAF_PORTS))
         nos = f"roce_switch_nos: unknown{_CHECK}: {', '.join(SYSTEMS)}\n"
@@ -276,6 +280,67 @@ def _site(site: FoundSite) -> Iterator[str]:
         for name, why in site.silent.items():
             reason = json.dumps(_said(why) or "no reason was given")
             yield f"  {word(name)}: {{why: {reason}}}{_CHECK}: did not answer"
+
+
+# Items of `ordered` that are numbers; versions are text, though they may look like one.
+_NUMBERS = {
+    *("count", "sockets", "cores", "threads_per_core", "modules", "speed_mts", "power_limit_w", "nvlinks"),
+    *("pcie_generation", "pcie_width", "cards", "ports", "rate_gbps"),
+}
+
+
+def _ordered(made_of: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield what most nodes of each class are made of, as what was bought."""
+    yield f"# What most nodes have.{_CHECK}: read it against what was bought"
+    yield "---"
+    yield "ordered:"
+    yield "  nodes:"
+    for name, members in _classes(made_of).items():
+        yield f"    {word(name)}:"
+        yield f"      nodes: [{', '.join(map(word, members))}]"
+        yield f"      count: {len(members)}"
+        tree: dict[str, Any] = {}
+        for what in sorted({key for node in members for key in made_of[node]}):
+            told = Counter(made_of[node].get(what, "") for node in members)
+            value = max(told, key=lambda one: (told[one], one))
+            if value:
+                *above, last = what.split(".", 2)
+                at = tree
+                for key in above:
+                    at = at.setdefault(key, {})
+                at[last] = value
+        yield from _tree(tree, "      ")
+
+
+def _tree(tree: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{word(key)}:"
+            yield from _tree(value, f"{indent}  ")
+        else:
+            yield f"{indent}{word(key)}: {value if key in _NUMBERS else json.dumps(_said(value))}"
+
+
+def _classes(made_of: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return nodes by class: of one product, and alike in CPU and GPU with another one of it at least.
+
+    A node that is like no other of its product is of the largest class of it, and will be named as odd.
+    """
+    kinds: dict[str, dict[tuple[str, ...], list[str]]] = {}
+    for node, told in made_of.items():
+        alike = tuple(told.get(what, "") for what in ("cpu.model", "gpus.model"))
+        kinds.setdefault(told.get("product", ""), {}).setdefault(alike, []).append(node)
+    found: dict[str, list[str]] = {}
+    for product, groups in kinds.items():
+        several = {alike: nodes for alike, nodes in groups.items() if len(nodes) > 1}
+        largest = max(groups, key=lambda alike: len(groups[alike]))
+        for number, alike in enumerate(several or {largest: ()}):
+            odd = [n for other, nodes in groups.items() if other not in several for n in nodes]
+            nodes = sorted({*groups[alike], *(odd if alike == largest else ())}, key=natural_key)
+            plain = re.sub(r"[^a-z0-9]+", "-", product.lower()).strip("-") or "nodes"
+            name = plain[:40] + (f"-{number + 1}" if number else "")
+            found[name if name not in found else f"{name}-{len(found)}"] = nodes
+    return found
 
 
 def write_folder(folder: Path, files: Iterable[SiteFile]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.intent import links, rules, slurm_block, software, tcp_rules
+from shakedown.intent import links, ordered, rules, slurm_block, software, tcp_rules
 from shakedown.intent.acceptance import AcceptanceBase, Ownership
 from shakedown.intent.places import problems_of, refuse, refuse_impossible_date, refuse_no_yaml
 from shakedown.intent.rules import Problem
@@ -57,7 +57,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
         fabric = kind.model_validate(intent)
     except ValidationError as error:
         raise refuse([(None, p) for p in problems_of(error, kind, ("fabric",))], file) from None
-    _same_software({name: hostvars[name] for name in compute}, file)
+    _same({name: hostvars[name] for name in compute}, file)
     acceptance, own = _acceptance({name: hostvars[name] for name in compute}, file, model)
     switches = _group(document, "switches")
     if wrong := _wrong_hosts(
@@ -70,6 +70,9 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
         raise refuse(wrong, file)
     block = _slurm_block({name: hostvars[name] for name in compute}, file)
     _ownership(common, file)
+    bought, wrong_items = ordered.read(common.get(ordered.KEY), compute, switches)
+    if wrong_items:
+        raise refuse([(None, problem) for problem in wrong_items], file)
     tcp_fabrics = common.get("tcp_fabrics", [])
     if wrong := tcp_rules.problems(tcp_fabrics, {name: hostvars[name] for name in compute}):
         raise refuse(wrong, file)
@@ -98,6 +101,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                 "slurm": block,
                 "software": common.get(software.KEY) or {},
                 "job_time": slurm_block.stated(block.max_job_time),
+                "ordered": bought,
                 "tcp_fabrics": tcp_fabrics,
                 "tcp_nics": {
                     name: [
@@ -138,13 +142,14 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
     return site
 
 
-def _same_software(hosts: dict[str, dict[str, Any]], file: Path) -> None:
-    """Refuse nodes that name different software. Raises BadInput."""
+def _same(hosts: dict[str, dict[str, Any]], file: Path) -> None:
+    """Refuse nodes that name different software, or what was bought otherwise. Raises BadInput."""
     first = next(iter(hosts))
     for name, host in hosts.items():
-        if host.get(software.KEY) != hosts[first].get(software.KEY):
-            what = f"software of {name} is not that of {first}"
-            raise refuse([(name, Problem((software.KEY,), what, "say it once, in group_vars/all"))], file)
+        for key in (software.KEY, ordered.KEY):
+            if host.get(key) != hosts[first].get(key):
+                what = f"{key} of {name} is not that of {first}"
+                raise refuse([(name, Problem((key,), what, "say it once, in group_vars/all"))], file)
 
 
 def _slurm_block(hosts: dict[str, dict[str, Any]], file: Path) -> SlurmBlock:

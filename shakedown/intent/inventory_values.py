@@ -38,6 +38,7 @@ READ = {
         "ansible_host",
         "waivers",
         "absent_nodes",
+        "ordered",
         "slurm",
         "software",
         "manage",

@@ -1,17 +1,13 @@
 """Parts of a site: some of its nodes and rails, described as a site of its own."""
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
+from shakedown.intent.places import expanded
 from shakedown.intent.site import Site
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import nearest
 from shakedown.records.wording import natural_key
-
-_GROUP = re.compile(r"[^,\[\]]*(?:\[[0-9,-]+\][^,\[\]]*)?")
-# Slurm's own limit of one expression is of this order; a typing error must not fill the memory.
-_MOST_NAMES = 65_536
 
 
 def part_of(site: Site, nodes: Collection[str], rails: Collection[str], ports_of: Collection[str]) -> Site:
@@ -50,7 +46,7 @@ def named_nodes(site: Site, expressions: Sequence[str]) -> tuple[str, ...]:
 
     Raises BadInput: an expression that cannot be read, or a node that the site does not have.
     """
-    names = list(dict.fromkeys(name for text in expressions for name in _expanded(text)))
+    names = list(dict.fromkeys(name for text in expressions for name in expanded(text, "--nodes")))
     return _known(names, sorted(site.nics, key=natural_key), "--nodes", "node")
 
 
@@ -86,32 +82,3 @@ def _known(names: Sequence[str], known: Sequence[str], option: str, what: str) -
                 else f"the site has {', '.join(known[:3])}{', ...' * (len(known) > 3)}",
             )
     return tuple(name for name in known if name in names)
-
-
-def _expanded(text: str) -> Iterable[str]:
-    """Yield the names of one expression."""
-    groups, at = [], 0
-    while at <= len(text):
-        found = _GROUP.match(text, at)
-        assert found is not None  # the pattern matches the empty text
-        groups.append(found[0])
-        if found.end() < len(text) and text[found.end()] != ",":
-            raise BadInput(f"--nodes {text[:80]!r} cannot be read", fix="write gpu[001-003,007] or n1,n2")
-        at = found.end() + 1
-    for group in groups:
-        head, _, rest = group.partition("[")
-        inside, _, tail = rest.partition("]")
-        if not head:
-            raise BadInput(f"--nodes {text[:80]!r} has an empty name", fix="write gpu[001-003,007] or n1,n2")
-        if not inside:
-            yield head
-            continue
-        for span in inside.split(","):
-            first, dash, last = span.partition("-")
-            last = last if dash else first
-            if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-                raise BadInput(f"--nodes: {span[:40]!r} in {text[:80]!r} is no range", fix="write 001-003")
-            if int(last) - int(first) >= _MOST_NAMES:
-                raise BadInput(f"--nodes: {span[:40]!r} names too many nodes", fix="write 001-003")
-            width = len(first)
-            yield from (f"{head}{n:0{width}d}{tail}" for n in range(int(first), int(last) + 1))

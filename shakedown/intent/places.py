@@ -306,6 +306,43 @@ def _follows(one: str, other: str) -> bool:
     return a is not None and b is not None and a[1] == b[1] and int(a[2]) + 1 == int(b[2])
 
 
+_GROUP = re.compile(r"[^,\[\]]*(?:\[[0-9,-]+\][^,\[\]]*)?")
+# Slurm's own limit of one expression is of this order; a typing error must not fill the memory.
+_MOST_NAMES = 65_536
+
+
+def expanded(text: str, what: str) -> Iterator[str]:
+    """Yield the names of one expression, such as `gpu[001-003,007],n1`; `what` is where it stands.
+
+    Raises BadInput.
+    """
+    groups, at = [], 0
+    while at <= len(text):
+        found = _GROUP.match(text, at)
+        assert found is not None  # the pattern matches the empty text
+        groups.append(found[0])
+        if found.end() < len(text) and text[found.end()] != ",":
+            raise BadInput(f"{what} {text[:80]!r} cannot be read", fix="write gpu[001-003,007] or n1,n2")
+        at = found.end() + 1
+    for group in groups:
+        head, _, rest = group.partition("[")
+        inside, _, tail = rest.partition("]")
+        if not head:
+            raise BadInput(f"{what} {text[:80]!r} has an empty name", fix="write gpu[001-003,007] or n1,n2")
+        if not inside:
+            yield head
+            continue
+        for span in inside.split(","):
+            first, dash, last = span.partition("-")
+            last = last if dash else first
+            if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+                raise BadInput(f"{what}: {span[:40]!r} in {text[:80]!r} is no range", fix="write 001-003")
+            if int(last) - int(first) >= _MOST_NAMES:
+                raise BadInput(f"{what}: {span[:40]!r} names too many nodes", fix="write 001-003")
+            width = len(first)
+            yield from (f"{head}{n:0{width}d}{tail}" for n in range(int(first), int(last) + 1))
+
+
 def problems_of(error: ValidationError, model: type[BaseModel], at: tuple[str, ...]) -> list[Problem]:
     """Return what a model refused, in words: unknown keys with the nearest known one first.
 

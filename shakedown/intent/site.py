@@ -8,6 +8,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from shakedown.intent import links, rules
 from shakedown.intent.acceptance import AcceptanceBase
+from shakedown.intent.ordered import Ordered
 from shakedown.intent.slurm_block import JobTime, SlurmBlock
 from shakedown.intent.software import Sources
 from shakedown.records.base import Name, PortName, Record
@@ -237,6 +238,7 @@ class Site(Record):
     job_time: JobTime | None = None  # None: not known, or made from the plan (role slurm)
     slurm: SlurmBlock = SlurmBlock()
     software: Sources = Field(default_factory=dict)  # what it says nothing of is the system's own
+    ordered: Ordered | None = None  # what was bought, if the site says it
     tcp_fabrics: tuple[TcpFabric, ...] = ()
     tcp_nics: dict[Name, tuple[TcpNic, ...]] = Field(default_factory=dict)  # by compute node
 

@@ -33,6 +33,7 @@ INTENT = frozenset(
         "roce_switch_sonic_dynamic_buffers",
         "waivers",
         "absent_nodes",
+        "ordered",
         "slurm",
         "manage",
         "software",

@@ -18,7 +18,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import topology_probe
+from shakedown.onnode import snapshot_probe, topology_probe
 
 TAG = "SHAKEDOWN-DISCOVER"
 _LINE_CHARACTERS = 600
@@ -144,6 +144,7 @@ def document(root: Path) -> dict[str, Any]:
         "nics": nics(root),
         "default_interfaces": default_interfaces() if here else [],
         "lldp": lldp() if here else "",
+        "parts": snapshot_probe.components("node") if here else [],
     }
 
 

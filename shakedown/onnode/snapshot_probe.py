@@ -87,6 +87,42 @@ def ssh_host_keys() -> str:
     return " ".join(found[:5])  # an attribute has 300 characters
 
 
+def processors() -> dict[str, str]:
+    """Sockets, cores of each and threads of a core, of the CPUs that are online."""
+    places = {
+        (text(f"{folder}/physical_package_id"), text(f"{folder}/thread_siblings_list"))
+        for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
+    }
+    sockets = {socket for socket, _ in places}
+    if not places or not all(map(all, places)):
+        return {}
+    cores = sorted({str(sum(one == socket for one, _ in places)) for socket in sockets})
+    # 0,32 or 0-3: a range counts from its first to its last.
+    spans = [[span.split("-") for span in siblings.split(",")] for _, siblings in places]
+    threads = {str(sum(int(span[-1]) - int(span[0]) + 1 for span in one)) for one in spans}
+    return {
+        "sockets": str(len(sockets)),
+        "cores_per_socket": ", ".join(cores),
+        "threads_per_core": ", ".join(sorted(threads)),
+    }
+
+
+def modules() -> dict[str, str]:
+    """Modules of memory, which root alone may ask for: how many, how large, how fast they run."""
+    found = [
+        (size, field(r"^\s*Configured (?:Memory|Clock) Speed: ([0-9]+) M", block))
+        for block in run("dmidecode", "-t", "memory").split("\n\n")
+        if "Memory Device\n" in block and (size := field(r"^\s*Size: ([0-9]+ [MGT]B)$", block))
+    ]
+    mib = {"MB": 1, "GB": 1024, "TB": 1024 * 1024}
+    sizes = {str(int(size.split()[0]) * mib[size.split()[1]]) for size, _ in found}
+    return {
+        "memory_modules": str(len(found) or ""),
+        "memory_module_mib": ", ".join(sorted(sizes)),
+        "memory_mts": ", ".join(sorted({speed for _, speed in found})),
+    }
+
+
 def node(kind: str) -> Component:
     """Board, firmware, CPU, memory and kernel."""
     dmi, cpu = "/sys/class/dmi/id", text("/proc/cpuinfo")
@@ -105,6 +141,8 @@ def node(kind: str) -> Component:
         "cpu": field(r"^model name\s*: (.+)$", cpu),
         "cpu_microcode": field(r"^microcode\s*: (.+)$", cpu),
         "cpus": str(os.cpu_count() or ""),
+        **processors(),
+        **modules(),
         "memory_kib": field(r"^MemTotal:\s+([0-9]+)", text("/proc/meminfo")),
         "os": release.get("PRETTY_NAME", ""),
         "kernel": platform.release(),
@@ -146,6 +184,16 @@ def devlink() -> dict[str, dict[str, Any]]:
     return {name.partition("/")[2]: info for name, info in found.items() if name.startswith("pci/")}
 
 
+def kind_of(device: Path, address: str) -> dict[str, str]:
+    """What a PCI device is, by its own numbers and as lspci names them."""
+    numbers = [text(str(device / name)).replace("0x", "") for name in ("vendor", "device")]
+    return {
+        "model": field(r"^Device:\s+(.*)$", run("lspci", "-vmm", "-s", address)) if address else "",
+        "pci_id": ":".join(numbers) if all(numbers) else "",
+        "virtual_function": "yes" if (device / "physfn").exists() else "",
+    }
+
+
 def nics() -> list[Component]:
     """NICs with an address on PCI, and their cables."""
     found: list[Component] = []
@@ -166,6 +214,7 @@ def nics() -> list[Component]:
                 text(str(p / "node_guid")) for p in sorted((entry / "device").glob("infiniband/*"))
             ),
             "pci": address,
+            **kind_of(entry / "device", address),
             "driver": field(r"^driver: (\S+)", driver),
             "driver_version": field(r"^version: (.*)$", driver),
             "firmware": str(running.get("fw.version") or field(r"^firmware-version: (\S.*)$", driver)),
@@ -193,21 +242,60 @@ def nics() -> list[Component]:
     return found
 
 
+# Attributes of GPUs, and what nvidia-smi calls them.
+_GPU = {
+    "index": "index",
+    "pci": "pci.bus_id",
+    "name": "name",
+    "uuid": "uuid",
+    "serial": "serial",
+    "vbios_version": "vbios_version",
+    "driver_version": "driver_version",
+    "memory_mib": "memory.total",
+    "power_limit_w": "power.limit",
+    "pcie_generation": "pcie.link.gen.max",  # that GPU and slot can do: idle, a link is slower
+    "pcie_width": "pcie.link.width.current",
+    "persistence_mode": "persistence_mode",
+    "mig_mode_current": "mig.mode.current",
+}
+
+
 def gpus() -> list[Component]:
     """GPUs as their driver names them."""
-    fields = ("index", "pci.bus_id", "name", "uuid", "serial", "vbios_version", "driver_version")
-    fields += ("persistence_mode", "power.limit", "mig.mode.current")
-    rows = run("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader").splitlines()
+    query = ",".join(_GPU.values())
+    rows = run("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits").splitlines()
+    links = run("nvidia-smi", "nvlink", "--status")
+    up = {
+        number: str(len(re.findall(r"(?m)^\s*Link [0-9]+: [0-9.]+ GB/s", block)))
+        for number, block in re.findall(r"(?ms)^GPU ([0-9]+):(.*?)(?=^GPU |\Z)", links)
+    }
     found = []
     for row in rows:
         values = [value.strip() for value in row.split(",")]
-        if len(values) == len(fields):
-            attributes = dict(zip((n.replace(".", "_") for n in fields), values))  # noqa: B905  (3.9 has no strict)
-            attributes["pci"] = attributes.pop("pci_bus_id")
-            # A GPU at rest has a slower link, and no narrower one.
-            device = Path("/sys/bus/pci/devices") / attributes["pci"].lower()[-12:]
-            attributes["pcie_width"] = text(str(device / "current_link_width"))
-            found.append(component("gpu", f"gpu{values[0]}", attributes))
+        if len(values) == len(_GPU):
+            attributes = dict(zip(_GPU, values))  # noqa: B905  (3.9 has no strict)
+            # What it does not tell of itself, such as a limit of power on some cards.
+            told = {key: value for key, value in attributes.items() if value not in ("[N/A]", "N/A")}
+            found.append(component("gpu", f"gpu{values[0]}", {**told, "nvlinks": up.get(values[0], "")}))
+    return found
+
+
+def drives() -> list[Component]:
+    """NVMe drives on PCI."""
+    found = []
+    for entry in sorted(Path("/sys/class/nvme").glob("nvme[0-9]*")):
+        if text(f"{entry}/transport") not in ("", "pcie"):
+            continue
+        # nvme0n1, or nvme0c0n1 where the kernel has several ways to one drive.
+        blocks = [text(str(size)) for size in entry.glob("nvme*n[0-9]*/size")]
+        size = sum(int(sectors) * 512 for sectors in blocks if sectors.isdigit())
+        attributes = {
+            "model": text(f"{entry}/model"),
+            "firmware": text(f"{entry}/firmware_rev"),
+            "serial": text(f"{entry}/serial"),
+            "size_bytes": str(size or ""),
+        }
+        found.append(component("drive", entry.name, attributes))
     return found
 
 
@@ -221,11 +309,15 @@ def software() -> list[Component]:
     return found
 
 
+def components(kind: str) -> list[Component]:
+    """Everything that this host is made of."""
+    return [node(kind), *nics(), *gpus(), *drives(), *software()]
+
+
 def main() -> int:
     """Print the document; an argument says what kind of host this is (node or switch)."""
     kind = sys.argv[1] if len(sys.argv) > 1 else "node"
-    components = [node(kind), *nics(), *gpus(), *software()]
-    print(json.dumps({"schema": 1, "components": components}))
+    print(json.dumps({"schema": 1, "components": components(kind)}))
     return 0
 
 

@@ -149,13 +149,18 @@ def went_back(before: Mapping[str, int], after: Mapping[str, int], names: Iterab
     return any(name in before and name in after and after[name] < before[name] for name in names)
 
 
-class Component(Record):
+class Part(Record):
+    """One piece of hardware, firmware or software of a host."""
+
+    kind: Literal["node", "nic", "gpu", "drive", "cable", "switch", "software"]
+    name: Name
+    attributes: dict[str, Annotated[str, Field(max_length=1000)]] = Field(default_factory=dict)
+
+
+class Component(Part):
     """One piece of hardware, firmware or software (`inventory.json`)."""
 
     host: Name
-    kind: Literal["node", "nic", "gpu", "cable", "switch", "software"]
-    name: Name
-    attributes: dict[str, str] = Field(default_factory=dict)
 
 
 class ClockReading(Record):

@@ -249,7 +249,7 @@ def inventory_rows(source: ReportSource) -> tuple[tuple[InventoryRow, ...], tupl
         kinds.setdefault(component.kind, []).append(component)
     lines: list[InventoryRow] = []
     aside = []
-    for kind in ("node", "nic", "gpu", "cable", "switch", "software"):
+    for kind in ("node", "nic", "gpu", "drive", "cable", "switch", "software"):
         components = kinds.get(kind, [])
         values: dict[str, set[str]] = {}
         for component in components:

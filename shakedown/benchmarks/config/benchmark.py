@@ -5,6 +5,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Tool, by_module
 from shakedown.benchmarks.config.odd_parts import PARTS, snapshot_measurements
+from shakedown.benchmarks.config.ordered import ordered_measurements
 from shakedown.benchmarks.config.output import settings
 from shakedown.benchmarks.config.settings import (
     ENVIRONMENT,
@@ -112,6 +113,7 @@ SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True, read
 
 def _of_the_snapshot(plan: Plan, folder: Path) -> Iterator[Measurement]:
     yield from snapshot_measurements(plan, folder)
+    yield from ordered_measurements(plan, folder)
     yield from version_measurements(plan, folder)
 
 
@@ -135,6 +137,7 @@ BENCHMARK = Benchmark(
     gather=_of_the_snapshot,
     words={
         "inventory": "hardware and software",
+        "ordered": "delivered against ordered",
         "settings": "host settings",
         "versions": "versions beside the published ones",
     },

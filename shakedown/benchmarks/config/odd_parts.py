@@ -1,17 +1,21 @@
 """What the run's snapshot says: parts that differ, hosts that are one machine, clocks that are off."""
 
+import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
+from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem
-from shakedown.records.reading import read_record
-from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
+from shakedown.records.reading import read_evidence, read_record
+from shakedown.records.results import Component, Measurement, Part, RunProblem, Snapshot
+from shakedown.records.untrusted import loads
 from shakedown.records.wording import natural_key, number
-from shakedown.run.folder import INVENTORY
+from shakedown.run.folder import INVENTORY, JOBS, RAW
 
 # What unmunge(1) says of a credential that the clocks of two hosts spoil.
 OF_CLOCKS = ("Rewound credential", "Expired credential")
@@ -143,62 +147,62 @@ def _words(pair: tuple[str, str], both: dict[str, str], *, keys: bool) -> str:
 # A class is what was sold as one: NICs of one board, GPUs of one name, nodes of one product. A member that
 # differs from most of its class is odd; without a majority, all of them are odd.
 
-# How much of it a node has. Held alike among nodes under test alone: a submit host may have less.
-_AMOUNTS = ("cpus", "memory_kib", "gpus", "nics")
+# How many GPUs, NICs and drives a node has, by what they are called.
+_COUNTED = {
+    "gpu": ("gpus", ("name",)),
+    "nic": ("nics", ("pci_id", "driver")),
+    "drive": ("drives", ("model",)),
+}
+# Of nodes, what must be alike among those under test: a submit host may have less.
+_NODE = (
+    *("vendor", "bios_version", "bios_date", "bmc_firmware", "virtual"),
+    *("cpu", "cpu_microcode", "cpus", "sockets", "cores_per_socket", "threads_per_core"),
+    *("memory_kib", "memory_modules", "memory_module_mib", "memory_mts"),
+    *("os", "kernel", "kernel_options", "iommu", *(name for name, _ in _COUNTED.values())),
+)
+_GPU = (
+    *("vbios_version", "driver_version", "memory_mib", "power_limit_w"),
+    *("nvlinks", "pcie_generation", "pcie_width", "persistence_mode", "mig_mode_current"),
+)
 # For each kind: what makes a class (the first attribute that is there), and what must be alike in it.
 _CLASSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "node": (
-        ("product",),
-        (
-            "bios_version",
-            "bmc_firmware",
-            "cpu",
-            "cpu_microcode",
-            "os",
-            "kernel",
-            "kernel_options",
-            "iommu",
-            *_AMOUNTS,
-        ),
-    ),
-    "nic": (("psid", "board", "driver"), ("firmware", "driver_version", "pcie")),
-    "gpu": (
-        ("name",),
-        (
-            *("vbios_version", "driver_version", "pcie_width"),
-            *("persistence_mode", "power_limit", "mig_mode_current"),
-        ),
-    ),
+    "node": (("product",), _NODE),
+    "nic": (("psid", "board", "pci_id", "driver"), ("driver", "firmware", "driver_version", "pcie")),
+    "gpu": (("name",), _GPU),
     "software": ((), ("version",)),
+    "drive": (("model",), ("firmware", "size_bytes")),
 }
-PARTS = tuple(_CLASSES)
+PARTS = ("node", "nic", "gpu", "software")  # each a cell of its own; drives are told of their node
 _OF_SLOT = ("pcie", "pcie_width")
 # By how much the memory of like nodes may differ: the kernel keeps some for itself. One module of 32 is 3 %.
 _LIKE_MEMORY = 0.02
 
 
 def odd_parts(
-    inventory: Snapshot, under_test: Collection[str] | None = None
+    inventory: Snapshot, under_test: Collection[str] | None = None, bought: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, str, int, str]]:
     """Yield (host, kind, how many attributes are odd, which) for every host and kind that it has.
 
     Hosts that are no nodes (switches) are left out: their kinds differ by design. `under_test`: the nodes
     that must have the tools that others of their product have; a submit host need not. None: all nodes.
+    `bought`: the class that each node was bought as, where the site says it: it is held against that alone.
     """
     nodes = {c.host for c in inventory.components if c.kind == "node"}
-    parts = [part for part in inventory.components if part.host in nodes and part.kind in PARTS]
+    parts = [part for part in inventory.components if part.host in nodes and part.kind in _CLASSES]
     tested = nodes if under_test is None else nodes & {*under_test}
     counted: dict[tuple[str, str], list[str]] = {}
     values: dict[tuple[str, str, str], list[tuple[Component, str]]] = defaultdict(list)
-    classes = _classes_of_silent_nics(parts)
+    classes, bought = _classes_of_silent_nics(parts), bought or {}
     products = {part.host: part.attributes.get("product", "") for part in parts if part.kind == "node"}
-    for part in (*_with_amounts(parts, tested), *_missing_tools(parts, tested)):
-        counted.setdefault((part.host, part.kind), [])
+    for part in (*_with_amounts(parts, tested), *_missing_tools(parts, tested, bought)):
+        if part.kind in PARTS:
+            counted.setdefault((part.host, part.kind), [])
         group = part.name if part.kind == "software" else classes.get((part.host, part.name), _class(part))
+        group = f"{bought.get(part.host, '')} {group}"
         for key in _CLASSES[part.kind][1]:
-            if key not in (*_AMOUNTS, *_OF_SLOT) or part.host in tested:
+            if (part.kind not in ("node", "drive") and key not in _OF_SLOT) or part.host in tested:
                 # A link is held to those of its slot: a machine may have a like board in a narrow one, too.
-                alike = f"{group} {products[part.host]} {part.name}" if key in _OF_SLOT else group
+                alike = f"{group} {products.get(part.host, '')} {part.name}" if key in _OF_SLOT else group
                 values[part.kind, alike, key].append((part, part.attributes.get(key, "")))
     for (kind, _, key), members in values.items():
         counts = Counter(value for _, value in members).most_common(3)
@@ -215,28 +219,36 @@ def odd_parts(
                 if often > next_often
                 else f"and the class has no majority ({several})"
             )
-            counted[part.host, kind].append(f"{what} is {value or 'not there'}, {most}")
+            told = counted.setdefault((part.host, "node" if kind == "drive" else kind), [])
+            told.append(f"{what} is {value or 'not there'}, {most}")
     for (host, kind), odd in counted.items():
         yield host, kind, len(odd), "; ".join(odd)
 
 
+def is_card(nic: Part) -> bool:
+    """Whether a NIC is a function of a card on PCI, and none that a host made up."""
+    return bool(_ON_PCI.match(nic.attributes.get("pci", ""))) and "virtual_function" not in nic.attributes
+
+
 def _with_amounts(parts: Collection[Component], under_test: Collection[str]) -> Iterator[Component]:
-    """Yield the parts; each node under test with its GPUs and NICs in words, and memory to be compared."""
-    kinds: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: {"gpus": Counter(), "nics": Counter()})
+    """Yield the parts; each node under test with its GPUs, NICs, drives in words, and memory to compare."""
+    kinds: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for part in parts:
         told = part.attributes
-        if part.kind == "gpu":
-            kinds[part.host]["gpus"][told.get("name", "unknown")] += 1
-        elif part.kind == "nic" and _ON_PCI.match(told.get("pci", "")):
-            kinds[part.host]["nics"][told.get("driver", "unknown")] += 1
+        of_machine = part.kind != "nic" or (
+            _ON_PCI.match(told.get("pci", "")) and "virtual_function" not in told
+        )
+        if part.kind in _COUNTED and of_machine:
+            name = next((told[key] for key in _COUNTED[part.kind][1] if told.get(key)), "unknown")
+            kinds[part.host, part.kind][name] += 1
     memory = _like_memory(part for part in parts if part.kind == "node" and part.host in under_test)
     for part in parts:
         if part.kind != "node" or part.host not in under_test:
             yield part
             continue
         counts = {
-            kind: ", ".join(f"{n} x {name}" for name, n in sorted(found.items()))
-            for kind, found in kinds[part.host].items()
+            name: ", ".join(f"{n} x {one}" for one, n in sorted(kinds[part.host, kind].items()))
+            for kind, (name, _) in _COUNTED.items()
         }
         yield part.model_copy(
             update={"attributes": {**part.attributes, "memory_kib": memory[part.host], **counts}}
@@ -263,12 +275,18 @@ def _class(part: Component) -> str:
     return next((part.attributes[key] for key in _CLASSES[part.kind][0] if part.attributes.get(key)), "")
 
 
-def _missing_tools(parts: Collection[Component], under_test: Collection[str]) -> Iterator[Component]:
+def _missing_tools(
+    parts: Collection[Component], under_test: Collection[str], bought: Mapping[str, str]
+) -> Iterator[Component]:
     """Yield, without a version, each tool that a node told nothing of and others of its product have.
 
     A node that told of no tool at all is not held against the others: nothing is known of it.
     """
-    products = {part.host: part.attributes.get("product", "") for part in parts if part.kind == "node"}
+    products = {
+        part.host: f"{bought.get(part.host, '')} {part.attributes.get('product', '')}"
+        for part in parts
+        if part.kind == "node"
+    }
     tools: dict[str, set[str]] = defaultdict(set)
     of_product: dict[str, set[str]] = defaultdict(set)
     for part in parts:
@@ -305,7 +323,7 @@ def _classes_of_silent_nics(parts: Collection[Component]) -> dict[tuple[str, str
     return found
 
 
-UNIFORM, IDENTITY, CLOCK = "inventory", "identity", "clock"
+UNIFORM, IDENTITY, CLOCK, BOUGHT = "inventory", "identity", "clock", "ordered"
 
 
 def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
@@ -330,10 +348,14 @@ def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
             yield measured(plan, item, host, None, "", problem)
         return
     alike = {host for test, host, _ in planned if test == UNIFORM}
-    for host, part, odd, detail in odd_parts(found, alike):
+    classes = {node: str(i.params["class"]) for i in plan.items if i.test == BOUGHT for (node,) in i.nodes}
+    links = _unlike_their_orders(found, folder)
+    for host, part, odd, detail in odd_parts(found, alike, classes):
         # The inventory is of more than what is under test: the submit host, switches.
         if (uniform := planned.get((UNIFORM, host, part))) is not None:
-            yield measured(plan, uniform, host, odd, detail)
+            of_links = links.get(host, []) if part == "nic" else []
+            words = "; ".join([*filter(None, [detail]), *of_links])
+            yield measured(plan, uniform, host, odd + len(of_links), words)
     nodes = {host for test, host, _ in planned if test == IDENTITY}
     for host, shared, detail in shared_identities(found, nodes):
         problem_of = None if shared is not None else RunProblem(kind="setup", message=detail[:2000])
@@ -343,6 +365,47 @@ def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
             offset, detail = clock_offset(found, host, plan.references[item.reference].gate)
             unknown = None if offset is not None else RunProblem(kind="not-run", message=detail)
             yield measured(plan, item, host, offset, "" if unknown else detail, unknown)
+
+
+def _unlike_their_orders(inventory: Snapshot, folder: Path) -> dict[str, list[str]]:
+    """Return by node what its NICs under test have otherwise than the job that reads settings wants or found.
+
+    The snapshot was taken at another time and by other programs: two witnesses of one NIC must agree.
+    """
+    wanted: dict[str, dict[str, dict[str, Any]]] = {}
+    with contextlib.suppress(BadInput, OSError):
+        specs = [spec for spec in read_record(folder / JOBS, Jobs).jobs if spec.kind == "settings"]
+        for node, of in ((n, e) for spec in specs for n, e in spec.settings.get("expect", {}).items()):
+            wanted.setdefault(node, {}).update(of)
+    reports = sorted((folder / RAW).glob("config.settings*.a*"), key=lambda p: job_and_attempt(p.name)[1])
+    nics = {(p.host, p.attributes.get("netdev", p.name)): p for p in inventory.components if p.kind == "nic"}
+    hosts = {host for host, _ in nics}
+    found: dict[str, list[str]] = defaultdict(list)
+    for node, netdev, expected in ((n, d, e) for n, of in wanted.items() for d, e in of.items()):
+        if node not in hosts or "ipv4" not in expected:  # of the whole node, not of a NIC
+            continue
+        if (node, netdev) not in nics:
+            found[node].append(f"{netdev} is not in the snapshot")
+            continue
+        gbps, mac = expected.get("link.speed_gbps"), _read_back(reports, node, netdev).get("mac")
+        told = nics[node, netdev].attributes
+        for key, value, who in (
+            ("mtu_bytes", expected.get("mtu.host_bytes"), "the intent"),
+            ("speed_mbps", None if gbps is None else round(1000 * gbps), "the intent"),
+            ("mac", mac, "the read-back"),
+        ):
+            if value is not None and told.get(key, "").lower() != str(value).lower():
+                found[node].append(f"{netdev} {key} is {told.get(key) or 'not there'}, {who} has {value}")
+    return found
+
+
+def _read_back(reports: Sequence[Path], node: str, netdev: str) -> dict[str, Any]:
+    """Return the settings of a NIC by key, as the last job found them; what cannot be read tells nothing."""
+    for report in reversed(reports):
+        with contextlib.suppress(BadInput, OSError, ValueError, LookupError, TypeError):
+            read = loads(read_evidence(report / f"settings.{node}.{netdev}.json"))
+            return {str(one["key"]): one["found"] for one in read["settings"]}
+    return {}
 
 
 def measured(

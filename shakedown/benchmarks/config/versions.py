@@ -80,7 +80,7 @@ READ = {
 }
 # Drivers print fewer parts of their version than the package has.
 _CUT = ("ofed",)
-_NUMBER = re.compile(r"[0-9]+(?:[.-][0-9]+)*")
+NUMBER = re.compile(r"[0-9]+(?:[.-][0-9]+)*")
 
 
 def plan_versions(draft: PlanDraft) -> None:
@@ -200,7 +200,7 @@ def same(published: str, found: str, *, cut: bool = False) -> bool:
 
     `MLNX_OFED 24.01-0.3.3.1` is what mlx5_core calls 24.01-0.3.3.
     """
-    one, other = (_NUMBER.search(text) for text in (published, found))
+    one, other = (NUMBER.search(text) for text in (published, found))
     if one is None or other is None:
         return published == found
     wanted, got = (re.split(r"[.-]", match[0]) for match in (one, other))

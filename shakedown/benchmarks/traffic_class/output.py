@@ -22,6 +22,20 @@ from shakedown.records.refusals import read_as
 from shakedown.records.wording import BLAMES
 
 
+# The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:
+# as for all of a NIC's counters (shakedown.collect.discounted).
+_MISSING_SHARE = 0.05
+# Fewer packets than this decide nothing.
+LEAST_PACKETS = 20
+_EIGHT = range(8)
+# How mlx5 (en_stats.c) and bnxt (bnxt_ethtool.c) name the received bytes of a priority.
+_BYTES_OF_PRIORITY = ("rx_prio{}_bytes", "rx_bytes_pri{}")
+_ECN = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")  # RFC 3168
+_CE = 3
+
+Text = Annotated[str, Field(max_length=1000)]
+
+
 class WantedClass(Record):
     """How data of RoCE must arrive, and where each NIC is connected."""
 
@@ -36,20 +50,6 @@ class TrafficClassSettings(MeshSettings):
     """The mesh's own order, and what must arrive."""
 
     wanted: WantedClass
-
-
-# The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:
-# as for all of a NIC's counters (shakedown.collect.discounted).
-_MISSING_SHARE = 0.05
-# Fewer packets than this decide nothing.
-LEAST_PACKETS = 20
-_EIGHT = range(8)
-# How mlx5 (en_stats.c) and bnxt (bnxt_ethtool.c) name the received bytes of a priority.
-_BYTES_OF_PRIORITY = ("rx_prio{}_bytes", "rx_bytes_pri{}")
-_ECN = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")  # RFC 3168
-_CE = 3
-
-Text = Annotated[str, Field(max_length=1000)]
 
 
 class Packets(Record):

@@ -16,7 +16,7 @@ from shakedown.records.reading import read_record
 from shakedown.records.results import Component, Measurement, Snapshot
 from shakedown.run.folder import INVENTORY, JOBS, Run
 
-KINDS = ("node", "nic", "gpu", "cable", "switch", "software", "setting")
+KINDS = ("node", "nic", "gpu", "drive", "cable", "switch", "software", "setting")
 # Outcomes rather than parts: a link that trains at another rate is what a comparison should find.
 STATES = frozenset({("nic", "speed_mbps")})
 # MemTotal is what the kernel left over at this boot; a memory module is far more than this share.

@@ -80,17 +80,61 @@ def test_nic_has_firmware_and_psid_and_its_cable(tools, tmp_path, monkeypatch):
     assert (cable.kind, cable.attributes["vendor_pn"]) == ("cable", "MCP4Y10-N001")
 
 
+LINKS = ("26.562 GB/s", "<inactive>", "26.562 GB/s")
+NVLINK = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5ed1)\n"
+NVLINK += "".join(f"\t Link {number}: {rate}\n" for number, rate in enumerate(LINKS))
+NVLINK += "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-5ed2)\n"
+
+
 def test_gpus_come_from_nvidia_smi(tools):
-    """Catches a GPU without its UUID or VBIOS, by which a swapped board is noticed."""
-    tools["nvidia-smi"] = (
-        "0, 00000000:17:00.0, NVIDIA H100 80GB HBM3, GPU-5ed1, [N/A], 96.00.61.00.01, 550.54.15, "
-        "Enabled, 700.00 W, Disabled\n"
+    """Catches a GPU without its UUID or VBIOS, by which a swapped board is noticed, or what was bought."""
+    tools["nvidia-smi --query-gpu"] = (
+        "0, 00000000:17:00.0, NVIDIA H100 80GB HBM3, GPU-5ed1, [N/A], 96.00.61.00.01, 550.54.15, 81559, "
+        "700.00, 5, 16, Enabled, Disabled\n"
     )
+    tools["nvidia-smi nvlink"] = NVLINK
     [gpu] = inventory.gpus()
-    assert gpu["attributes"]["uuid"] == "GPU-5ed1"
-    assert gpu["attributes"]["pci"] == "00000000:17:00.0"
-    told = [gpu["attributes"][key] for key in ("persistence_mode", "power_limit", "mig_mode_current")]
-    assert told == ["Enabled", "700.00 W", "Disabled"]
+    assert gpu["attributes"] == {
+        "index": "0",
+        "pci": "00000000:17:00.0",
+        "name": "NVIDIA H100 80GB HBM3",
+        "uuid": "GPU-5ed1",
+        "vbios_version": "96.00.61.00.01",
+        "driver_version": "550.54.15",
+        "memory_mib": "81559",
+        "power_limit_w": "700.00",
+        "pcie_generation": "5",
+        "pcie_width": "16",
+        "persistence_mode": "Enabled",
+        "mig_mode_current": "Disabled",
+        "nvlinks": "2",
+    }
+
+
+DMI = """# dmidecode 3.4
+Handle 0x1100, DMI type 17, 92 bytes
+Memory Device
+	Size: 64 GB
+	Speed: 5600 MT/s
+	Configured Memory Speed: 4800 MT/s
+
+Handle 0x1101, DMI type 17, 92 bytes
+Memory Device
+	Size: No Module Installed
+
+Handle 0x1102, DMI type 17, 92 bytes
+Memory Device
+	Size: 65536 MB
+	Configured Memory Speed: 4800 MT/s
+"""
+
+
+def test_modules_of_memory_are_counted_where_they_may_be_asked_for(tools):
+    """Catches: an empty slot counted, a module's sold speed taken for its own, or none told as 0."""
+    assert set(inventory.modules().values()) == {""}
+    tools["dmidecode"] = DMI
+    told = {"memory_modules": "2", "memory_module_mib": "65536", "memory_mts": "4800"}
+    assert inventory.modules() == told
 
 
 def test_names_are_fit_for_paths():
