@@ -66,6 +66,7 @@ def write_run(run: Path, folder: Path, count: int) -> None:
         not_before="2026-11-20T13:00:00Z",
         not_after="2026-11-27T13:00:00Z",
         nodes=dict.fromkeys(names, node),
+        user=1,
         tests=ordered_tests(made),
         references=made.references,
     )
@@ -146,7 +147,7 @@ def _node(job: Path, pair: tuple[int, int], text: str, counters: str, key: Path,
     manifest = json.dumps({**head, "files": files}).encode()
     (job / f"signed.{a}.json").write_bytes(manifest)
     link = {"schema": 1, "purpose": "shakedown-outputs", "order": order, "number": 1, "before": "0" * 64}
-    link |= {"digest": hashlib.sha256(manifest).hexdigest(), "time": AT, "uid": 1, "signed": 1, "machine": ""}
+    link |= {"digest": hashlib.sha256(manifest).hexdigest(), "time": AT, "uid": 1, "machine": ""}
     said = json.dumps(link)
     signed = {"schema": 1, "link": said, "signature": sign(said.encode(), key).decode()}
     (job / f"signed.{a}.link.json").write_text(json.dumps(signed))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shakedown.report.seal import Verification
 
 
-@command("shakedown order reports/runs/lab --key ~/.ssh/id_ed25519 --hosts known_hosts --output order.json")
+@command("shakedown order reports/runs/lab --key ~/.ssh/id_ed25519 --hosts known_hosts --user 1000")
 def order(
     plan: Annotated[Path, typer.Argument(help="Planned run: the folder with plan.json and jobs.json.")],
     key: Annotated[Path, typer.Option(help="SSH private key to sign with.")],
@@ -25,6 +25,9 @@ def order(
         typer.Option(
             help="Who the nodes are: a snapshot (inventory.json) or ssh's known_hosts; may be given again."
         ),
+    ],
+    user: Annotated[
+        int, typer.Option(min=0, help="Whose jobs they are, by number (id -u on the host that submits them).")
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write it. [default: PLAN/order.json]")
@@ -50,7 +53,7 @@ def order(
     from shakedown.run.folder import ORDER
 
     folder = plan.parent if plan.is_file() else plan
-    made = orders.make(folder, hosts, days=days, submit=submit)
+    made = orders.make(folder, hosts, user=user, days=days, submit=submit)
     for line in (*orders.held(folder), *dict.fromkeys(orders.eased(folder))):
         typer.echo(printable(line)[:500])
     where = output or folder / ORDER

@@ -2,30 +2,32 @@
 
     python -m shakedown.evidence.able_to_sign RUN-FOLDER SUBMIT-HOST < ANSWERS
 
-ANSWERS, JSON, holds what each host's signing service answered to `TRIAL`, by host. Exit status 0, or 2 with
-one line on stderr that names the hosts which cannot sign, or sign with another key than the order has of
-them. A host without an answer is no refusal: jobs cannot reach it either.
+ANSWERS, JSON, holds what each host's signing service answered to the order's digest and `TRIAL`, by host: it
+has then kept a place for the order's chain and made the folder for notes. Exit status 0, or 2 with one line
+on stderr that names the hosts which cannot sign, sign with another key than the order has of them, or were
+asked by another user than whose jobs they are. A host without an answer is no refusal: jobs cannot reach it
+either.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from shakedown.evidence.signatures import Order, OrderedNode, SignedLink, placed, signature_findings
+from shakedown.evidence.signatures import Digest, Moment, Order, OrderedNode, SignedLink, key_of
 from shakedown.records import untrusted
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended, status_of
-from shakedown.records.reading import read_record
+from shakedown.records.reading import read_bytes, read_record
 from shakedown.records.wording import natural_key, printable
 from shakedown.run.folder import ORDER
 
-# Two digests of nothing: what is signed for them is of no order, and no line of an order's chain.
-TRIAL = "0" * 128
 _LARGEST_ANSWER = 64 << 10  # characters of one host
 _SHOWN = 8  # hosts in a message
 
@@ -37,11 +39,23 @@ class SigningAnswer(Record):
     err: str = ""  # why there is none
 
 
-def refuse_unable(order: Order, submit: str, answers: Mapping[str, SigningAnswer]) -> None:
+class OnTrial(Record):
+    """What a host signed: no outputs, but that it would (signer.py)."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    purpose: Literal["shakedown-trial"]
+    order: Digest
+    time: Moment
+    uid: int
+    machine: str
+
+
+def refuse_unable(order: Order, ordered: str, submit: str, answers: Mapping[str, SigningAnswer]) -> None:
     """Refuse an order of hosts that cannot sign.
 
     Args:
         order: of the run.
+        ordered: its digest.
         submit: the host that submits the jobs; it signs where the order names it.
         answers: by host.
 
@@ -53,32 +67,34 @@ def refuse_unable(order: Order, submit: str, answers: Mapping[str, SigningAnswer
     for host in sorted(wanted.keys() & answers.keys(), key=natural_key):
         # A submit host that is a node as well has to be both machines of the order.
         machines = {id(m): m for m in (order.nodes.get(host), wanted[host]) if m is not None}
-        if flaw := next(filter(None, (_flaw(m, answers[host]) for m in machines.values())), ""):
+        said = (_flaw(m, answers[host], order, ordered) for m in machines.values())
+        if flaw := next(filter(None, said), ""):
             unable.setdefault(flaw, []).append(host)
     if unable:
         raise BadInput(
             "; ".join(f"{_some(hosts)} cannot sign: {flaw}" for flaw, hosts in unable.items()),
-            fix="run site.yml again, or have the order made anew with these hosts' keys of now; "
+            fix="run site.yml again, or have the order made anew with these hosts' keys of now and user; "
             "-e signing_missing=unsigned measures all the same, and verify --order names what is unsigned",
         )
 
 
-def _flaw(machine: OrderedNode, answer: SigningAnswer) -> str:
-    """Return why an answer is no signature of a machine; empty: it is one."""
+def _flaw(machine: OrderedNode, answer: SigningAnswer, order: Order, ordered: str) -> str:
+    """Return why an answer is no signature of a machine under the order; empty: it is one."""
     if not answer.out:
         return printable(answer.err.strip().splitlines()[-1][:200] if answer.err.strip() else "no answer")
     try:
-        link = placed(
-            "", SignedLink.model_validate({"schema": 1, **untrusted.loads(answer.out[:_LARGEST_ANSWER])})
-        )
+        signed = SignedLink.model_validate({"schema": 1, **untrusted.loads(answer.out[:_LARGEST_ANSWER])})
+        line = OnTrial.model_validate(untrusted.loads(signed.link))
+        key = key_of(signed.signature, signed.link.encode())
     except (ValidationError, ValueError, TypeError, RecursionError):
-        link = None
-    if link is None or link.link.order + link.link.digest != TRIAL:
+        key = ""
+    if not key or line.order != ordered:
         return "its answer is no signature"
-    if machine.machine is not None and link.link.machine != machine.machine:
+    if machine.machine is not None and line.machine != machine.machine:
         return "it is another machine than that of the order"
-    found = next(signature_findings([("host", machine, link)]), None)
-    return "" if found is None else "its SSH host key is not in the order"
+    if line.uid != order.user:
+        return f"it was asked by user {line.uid}, the order is of user {order.user}'s jobs"
+    return "" if key in machine.host_keys else "its SSH host key is not in the order"
 
 
 def _some(hosts: list[str]) -> str:
@@ -93,7 +109,9 @@ def main(argv: list[str]) -> int:
         return ExitStatus.BAD_INPUT
 
     def judge() -> None:
-        refuse_unable(read_record(Path(argv[0]) / ORDER, Order), argv[1], _answers(sys.stdin.read()))
+        path = Path(argv[0]) / ORDER
+        ordered = hashlib.sha256(read_bytes(path)).hexdigest()
+        refuse_unable(read_record(path, Order), ordered, argv[1], _answers(sys.stdin.read()))
 
     return status_of(judge)
 

@@ -132,12 +132,13 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 MOST_DAYS = 90
 
 
-def make(folder: Path, hosts: Iterable[Path], *, days: int, submit: str | None = None) -> Order:
+def make(folder: Path, hosts: Iterable[Path], *, user: int, days: int, submit: str | None = None) -> Order:
     """Return the order of a planned run.
 
     Args:
         folder: with plan.json and jobs.json.
         hosts: snapshots or known_hosts files, for the machines of all its nodes.
+        user: whose jobs they are, by number.
         days: how long it is valid, from now.
         submit: the host that submits the jobs, if it is to sign which there were.
 
@@ -166,6 +167,7 @@ def make(folder: Path, hosts: Iterable[Path], *, days: int, submit: str | None =
         not_before=now.strftime(_TIME),
         not_after=(now + timedelta(days=days)).strftime(_TIME),
         nodes=nodes,
+        user=user,
         submit=known.node(submit) if submit else None,
         tests=ordered_tests(plan),
         references=plan.references,

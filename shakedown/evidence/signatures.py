@@ -66,6 +66,8 @@ class Order(Record):
     not_after: Moment  # nor what was measured later
     # The machines that may measure.
     nodes: dict[Name, OrderedNode] = Field(min_length=1)
+    # The number of the user whose jobs they are: what hosts sign for others counts for nothing.
+    user: int = Field(ge=0)
     # The host that submits the jobs, where it signs which ones there were.
     submit: OrderedNode | None = None
     # What the plan measures, so that a changed plan is told test by test.
@@ -212,8 +214,6 @@ class SignedOutputs(Record):
     digest: Digest
     time: Moment
     uid: int = Field(ge=0)
-    signed: int = Field(ge=1)  # how much this node has signed in all, for whatever order
-    others: int = Field(default=0, ge=0)  # lines of other users about this order, when this one was signed
     machine: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]
 
 
@@ -251,7 +251,7 @@ def chain_findings(
 
     Signatures are checked apart (`signature_findings`): the last link's stands for those before it.
     """
-    before, number, time, uid, others = _NO_LINK, 0, order.not_before, None, 0
+    before, number, time = _NO_LINK, 0, order.not_before
     for place in sorted(links, key=lambda p: p.link.number):
         link = place.link
         if link.number != number + 1:
@@ -275,18 +275,11 @@ def chain_findings(
             )
         if machine.machine is not None and link.machine != machine.machine:
             yield SealFinding(place.file, f"was signed on another machine than the {whose} of the order")
-        if uid is not None and link.uid != uid:
+        if link.uid != order.user:
             yield SealFinding(
-                place.file, f"chain broken: asked for by user {link.uid}, those before by {uid}"
+                place.file, f"was asked for by user {link.uid}, the order is of user {order.user}'s jobs"
             )
-        if link.others > others:
-            yield SealFinding(
-                place.file,
-                f"another user had outputs of this order signed on the {whose} as well: {link.others} lines",
-            )
-        others = link.others
         before, number, time = hashlib.sha256(place.text.encode()).hexdigest(), link.number, link.time
-        uid = link.uid
 
 
 def signature_findings(last: Iterable[tuple[str, OrderedNode, Placed]]) -> Iterator[SealFinding]:

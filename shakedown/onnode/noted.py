@@ -2,7 +2,8 @@
 
 Outputs lie on a share that root of any node can write to. A note lies on this node's own disk, where it
 cannot, so that `attest` finds what was changed between the writing and the signing. Without an order nothing
-is noted. Standard library only: jobs use this.
+is noted. The node's signing service makes the folder for it, one for each user, where only root makes any:
+nobody can take its name first. Standard library only: jobs use this.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import os
 import platform
 import stat
 import sys
-import tempfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
+from shakedown.run import service
+
 ORDER = "SHAKEDOWN_ORDER"  # the environment variable that jobs of an order have, beside journal.NONCE
-# Of this node alone. TMPDIR is not asked: a site may have it on a share.
-PLACE = Path("/tmp")  # noqa: S108  (below it a folder of the user's own, checked before each use)
+PLACE = Path("/run/shakedown/notes")  # NOTES of the signing service; below it a folder for each user
+_ASK_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -70,60 +73,72 @@ def notes_of(folder: Path) -> Notes:
         OSError: the notes cannot be read.
         ValueError: they are damaged.
     """
-    notes = Notes()
-    for mine in _own_folders():
-        try:
-            handle = os.open(mine / _name(folder), os.O_RDONLY | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            continue
-        with os.fdopen(handle, encoding="utf-8") as file:
-            for line in file:
-                try:
-                    entry = json.loads(line)
-                except ValueError:  # the disk was full
-                    raise ValueError(f"a note of what was written is damaged in {file.name}") from None
-                if "file" in entry:
-                    notes.files[entry["file"]] = entry["sha256"]
-                else:
-                    notes.lines.setdefault(entry["journal"], []).append(entry["sha256"])
+    notes, mine = Notes(), _own_folder()
+    if mine is None:
+        return notes
+    try:
+        handle = os.open(mine / _name(folder), os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return notes
+    with os.fdopen(handle, encoding="utf-8") as file:
+        for line in file:
+            try:
+                entry = json.loads(line)
+            except ValueError:  # there was no room left
+                raise ValueError(f"a note of what was written is damaged in {file.name}") from None
+            if "file" in entry:
+                notes.files[entry["file"]] = entry["sha256"]
+            else:
+                notes.lines.setdefault(entry["journal"], []).append(entry["sha256"])
     return notes
 
 
 def forget(folder: Path) -> None:
     """Remove the notes of a job that this node has signed."""
-    for mine in _own_folders():
+    if mine := _own_folder():
         (mine / _name(folder)).unlink(missing_ok=True)
 
 
 def _append(folder: Path, *entries: dict[str, str]) -> None:
-    """Write notes. A disk that is full costs no measurement: it is said."""
+    """Write notes. A place that is full costs no measurement: it is said."""
     text = "".join(json.dumps(entry) + "\n" for entry in entries)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     try:
-        with os.fdopen(os.open(_path(folder), flags, 0o600), "ab") as file:
-            file.write(text.encode())
+        if mine := _own_folder() or _made():
+            with os.fdopen(os.open(mine / _name(folder), flags, 0o600), "ab") as file:
+                file.write(text.encode())
     except OSError as error:
         print(f"{node_name()}: what it wrote could not be noted in {PLACE}: {error}", file=sys.stderr)
 
 
-def _own_folders() -> list[Path]:
-    """Return the folders of notes that are this user's alone, sorted; others may make some of such a name."""
-    found = []
-    for entry in sorted(PLACE.glob(f"shakedown-notes-{os.getuid()}*")):
-        with contextlib.suppress(OSError):
-            seen = entry.lstat()
-            if stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid() and not seen.st_mode & 0o077:
-                found.append(entry)
-    return found
+def _own_folder() -> Path | None:
+    """Return the folder of this user's notes; None: there is none that is this user's alone."""
+    mine = PLACE / str(os.getuid())
+    try:
+        seen = mine.lstat()
+    except OSError:
+        return None
+    alone = stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid() and not seen.st_mode & 0o077
+    return mine if alone else None
 
 
-def _path(folder: Path) -> Path:
-    """Return where the notes of a job lie; where others took the folder's name, in one of another name."""
-    mine = PLACE / f"shakedown-notes-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        mine.mkdir(mode=0o700)
-    own = _own_folders() or [Path(tempfile.mkdtemp(prefix=f"{mine.name}-", dir=PLACE))]
-    return own[0] / _name(folder)
+def _made() -> Path | None:
+    """Have the signing service make the folder; None on a host that has no such service, and signs nothing.
+
+    Raises OSError: the service did not.
+    """
+    if service.signer() is None:
+        return None
+    _asked(os.environ[ORDER])
+    if (mine := _own_folder()) is None:
+        raise OSError("the signing service made no folder there")
+    return mine
+
+
+@cache  # a service that does not answer is waited for once
+def _asked(order: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        service.sign(order + service.TRIAL, timeout_s=_ASK_TIMEOUT_S)
 
 
 def _name(folder: Path) -> str:

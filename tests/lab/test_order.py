@@ -61,7 +61,8 @@ def test_an_ordered_run_is_signed_by_each_node_and_verifies(ordered_site):
     (folder / "known").write_text("".join(f"{machine} {text}" for machine, text in keys.items()))
     made = call(site, "plan", site.inventory, "--output", run)
     assert made.returncode == 0, made.stderr
-    words = ("--key", key, "--hosts", folder / "known", "--submit", "head", "--output", order)
+    user = site.lab.ssh("head", ["id", "-u"]).stdout.strip()
+    words = ("--key", key, "--hosts", folder / "known", "--submit", "head", "--user", user, "--output", order)
     made = call(site, "order", run, *words)
     assert made.returncode == 0, made.stderr
     well, printed = site.play(

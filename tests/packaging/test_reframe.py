@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -186,7 +187,12 @@ def test_a_job_of_an_order_bears_it_and_is_chained(plain, run, tmp_path):
     plan = json.loads((run / "plan.json").read_text())
     order = {"schema": 1, "run": plan["run"], "system": plan["system"], "nonce": nonce, "plan": "0" * 64}
     order |= {"jobs": "0" * 64, "not_before": "2026-01-01T00:00:00Z", "not_after": "2026-01-02T00:00:00Z"}
-    order |= {"nodes": {"gpu1": {"host_keys": [f"SHA256:{'a' * 43}"]}}, "tests": [], "references": {}}
+    order |= {
+        "user": os.getuid(),
+        "nodes": {"gpu1": {"host_keys": [f"SHA256:{'a' * 43}"]}},
+        "tests": [],
+        "references": {},
+    }
     (run / "order.json").write_text(json.dumps(order))
     digest = hashlib.sha256((run / "order.json").read_bytes()).hexdigest()
     slurm, checks = fake_slurm(tmp_path, tmp_path / "recorded"), ROOT / "reframe_tests"

@@ -50,6 +50,7 @@ wrong: {type: list, returned: always, description: What differs, with found and 
 Target = dict[str, Any]  # one report of host-settings
 _DESIRED_FOLDER = "/etc/shakedown/settings"
 _UNITS = "/etc/systemd/system/host-settings"
+_MOUNTS = "/etc/systemd/system/run-shakedown"
 # Who reads the files must be told when one has changed, where it runs: sd_booted(3), and the socket of udev.
 # A host without either, such as a bare GPU server, has nobody to tell.
 _AFTER_FILES = (
@@ -102,7 +103,7 @@ def write(path: Path, text: str) -> None:
 
 def of_a_program(path: str, program_folder: str) -> bool:
     """Whether a file is of the program or its units, or holds the wanted states that it shows as settings."""
-    return path.startswith((f"{program_folder}/", f"{_DESIRED_FOLDER}/", _UNITS))
+    return path.startswith((f"{program_folder}/", f"{_DESIRED_FOLDER}/", _UNITS, _MOUNTS))
 
 
 def diff_of(

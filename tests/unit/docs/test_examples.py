@@ -143,7 +143,7 @@ def prepare(line, furnished, tmp_path, monkeypatch, shakedown) -> None:
         if "end-retest" in line:
             shakedown("drain", "begin-retest", "n1", "--partner", "n2", "--partner", "n3", "--act")
     if " verify " in line:
-        ordered = ("--hosts", "known_hosts", "--output", "order.json")
+        ordered = ("--hosts", "known_hosts", "--user", "1000", "--output", "order.json")
         shakedown("order", "reports/runs/lab", "--key", place / ".ssh/id_ed25519", *ordered)
         shakedown("seal", "reports/runs/lab", "--key", place / ".ssh/id_ed25519")
 

@@ -162,7 +162,7 @@ def make_world(folder: Path, run: Path, monkeypatch) -> World:
         if part["kind"] == "node" and part["host"] in machines:
             part["attributes"]["machine_id"] = signer._machine(machines[part["host"]])
     (run / "inventory.json").write_text(json.dumps(snapshot))
-    made = orders.make(run, [run / "inventory.json", known], days=7, submit="head")
+    made = orders.make(run, [run / "inventory.json", known], user=1000, days=7, submit="head")
     # The run was recorded a while ago.
     made = made.model_copy(update={"not_before": "2026-11-20T13:00:00Z", "not_after": "2026-11-27T13:00:00Z"})
     orders.write(made, run / ORDER, customer)

@@ -3,11 +3,13 @@
 # ruff: noqa: D103  (a forgery's name says what it is)
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from host_settings import signer
 from ordered import World, reseal
 from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest
 
@@ -196,7 +198,7 @@ def output_claimed_by_root_of_another(w: World) -> None:
 def output_changed_before_its_node_signs(w: World) -> None:
     """n1 notes its output as it is written; root of n2 writes to the share before the job's last step."""
     place = w.run.parent / "disk of n1"
-    place.mkdir()
+    (place / str(os.getuid())).mkdir(mode=0o700, parents=True)
     folder = Path(WRITE).name
     job = json.loads((w.run / WRITE / "job.json").read_text())["job"]
     for machine in w.machines.values():
@@ -215,7 +217,7 @@ def output_changed_before_its_node_signs(w: World) -> None:
 
 FORGERIES: dict[Callable[[World], None], str] = {
     list_of_files_edited: "files.json: is not the list of when the job had ended",
-    run_twice_as_another_user: "another user had outputs of this order signed",
+    run_twice_as_another_user: "was asked for by user 1001, the order is of user 1000's jobs",
     record_of_a_job_removed: "job.json: chain broken: the job was run and this is not in the bundle",
     job_said_never_submitted: "job.json: was changed after the job had ended",
     nodes_of_a_job_edited: "nodes.txt: was changed after its node had signed it",
@@ -281,13 +283,31 @@ def test_a_last_job_left_out_of_every_chain_is_no_pass(world):
     assert "**The last job, left out of every chain.**" in TRUST.read_text()
 
 
+def test_what_another_user_has_signed_spoils_nothing(world):
+    """Catches: an ordinary user who reads the order's digest and, by one request, spoils an honest run."""
+    for machine in world.machines.values():
+        shutil.rmtree(machine.path("/var/lib/shakedown-sign"), ignore_errors=True)
+    (world.run / "raw/chain.jsonl").unlink()
+    for name, _, end in world.jobs():
+        with world.monkeypatch.context() as patch:
+            patch.setattr(signer.time, "time", lambda end=end: end)
+            for machine in world.machines.values():
+                signer.signed(machine, world.digest, "ab" * 32, ANOTHER_USER)
+        for node in ("n1", "n2"):
+            world.sign(node, name, end)
+        world.chain(name, end + 1)
+    reseal(world.run, world.vendor)
+    found = world.verify()
+    assert found.authentic, found.findings[:3]
+
+
 def test_what_the_jobs_user_writes_is_listed(world):
     """Catches: a page on trust that promises what a node's signature does not say: that it was measured."""
     number_in_perftest(world)
     for node in ("n1", "n2"):
         # Nobody has measured under this order before.
         state = json.loads((world.machines[node].path("/var/lib/shakedown-sign/chains.json")).read_text())
-        assert state["chains"]
+        assert state["chains"].keys() == {f"1000:{world.digest}"}
         shutil.rmtree(world.machines[node].path("/var/lib/shakedown-sign"))
         for name, _, end in world.jobs():
             world.sign(node, name, end)

@@ -20,7 +20,7 @@ def job(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "share/fabric.x.a1"
     folder.mkdir(parents=True)
     (folder / "nodes.txt").write_text("n1\nn2\n")
-    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / str(os.getuid())).mkdir(mode=0o700, parents=True)
     monkeypatch.setattr(noted, "PLACE", tmp_path / "disk")
     monkeypatch.setattr(attest, "sign", lambda *_: {"link": "{}", "signature": ""})
     for name, value in {noted.ORDER: "a" * 64, "SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "7"}.items():
@@ -49,7 +49,7 @@ def test_what_was_left_alone_is_signed_and_the_notes_go(job):
     assert found["status"] == 0 and "changed" not in found
     names = ["all.txt", "nodes.txt", "one.n1.txt", "outputs.jsonl", "outputs.n1.jsonl"]
     assert sorted(found["files"]) == names
-    assert not any((noted.PLACE / f"shakedown-notes-{os.getuid()}").iterdir())
+    assert not any((noted.PLACE / str(os.getuid())).iterdir())
 
 
 def replaced(job: Path) -> None:
@@ -116,29 +116,41 @@ def test_without_an_order_nothing_is_noted(job, monkeypatch):
     """Catches: a read of each output, and files on each node, of runs that nobody signs."""
     monkeypatch.delenv(noted.ORDER)
     write(job, "one.n1.txt", "1\n")
-    assert not any(noted.PLACE.iterdir())
+    assert not any((noted.PLACE / str(os.getuid())).iterdir())
 
 
-def test_a_folder_of_somebody_else_holds_no_notes(job, capsys):
-    """Catches: notes in a folder that another user made, and a node that such a folder keeps from signing."""
-    theirs = noted.PLACE / f"shakedown-notes-{os.getuid()}"
-    theirs.mkdir()
-    theirs.chmod(0o777)
-    (noted.PLACE / f"{theirs.name}-link").symlink_to(theirs)
+def test_a_folder_of_somebody_else_holds_no_notes(job, monkeypatch, capsys):
+    """Catches: notes in a folder that another user can change; a job without them of which nobody hears; each
+    output of a job that waits for a service which does not answer."""
+    mine = noted.PLACE / str(os.getuid())
+    mine.chmod(0o777)
+    asked = []
+    monkeypatch.setattr(noted.service, "signer", lambda: True)
+    monkeypatch.setattr(noted.service, "sign", lambda request, **_: asked.append(request))
+    noted._asked.cache_clear()
     write(job, "one.n1.txt", "1\n")
-    write(job, "two.n1.txt", "2\n")
-    assert not capsys.readouterr().err and not any(theirs.iterdir())
-    (mine,) = noted._own_folders()
-    assert mine.stat().st_mode & 0o777 == 0o700 and len(list(mine.iterdir())) == 1
+    assert asked == ["a" * 64 + "?" * 64] and not any(mine.iterdir())
+    assert "could not be noted" in capsys.readouterr().err
+    mine.rmdir()
+    (job / "outputs.n1.jsonl").unlink()
+    noted._asked.cache_clear()
+    monkeypatch.setattr(noted.service, "sign", lambda *_, **__: mine.mkdir(mode=0o700))
+    write(job, "one.n1.txt", "1\n")
     (job / "one.n1.txt").write_text("changed\n")
-    assert signed(job)["changed"] == ["one.n1.txt"]
-    assert not any(mine.iterdir())
+    assert not capsys.readouterr().err and signed(job)["changed"] == ["one.n1.txt"]
+    assert not any(mine.iterdir()) and capsys.readouterr().err
+    mine.rmdir()
+    mine.symlink_to(job)
+    assert noted._own_folder() is None
+    monkeypatch.setattr(noted.service, "signer", lambda: None)
+    write(job, "one.n1.txt", "1\n")
+    assert not capsys.readouterr().err  # a host without the service signs nothing
 
 
 def test_a_note_that_a_full_disk_cut_is_told(job, capsys):
     """Catches: a traceback at the end of a job; outputs signed as noted of which the note is lost."""
     write(job, "one.n1.txt", "1\n")
-    (notes,) = (noted.PLACE / f"shakedown-notes-{os.getuid()}").iterdir()
+    (notes,) = (noted.PLACE / str(os.getuid())).iterdir()
     notes.write_text(notes.read_text()[:-20])
     assert attest.main([str(job)]) == 1
     assert "n1: its outputs are not signed: a note of what was written is damaged" in capsys.readouterr().err

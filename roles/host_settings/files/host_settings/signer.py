@@ -5,10 +5,13 @@ list of outputs. What is signed is a line of this program's own making, in the n
 with the node's SSH host key. So nothing that a user chooses is ever signed as it is, and the signature is
 good for no login and no file. Each user's lines about one order are a chain: a line names the one before by
 its digest, has a number and a time, and none can be taken out, put in or made again later without its being
-seen. A line also says how many lines other users have about the order: a run that somebody makes again as
-another user begins a chain of its own.
+seen. An order says whose jobs they are: what other users had signed about it counts for nothing.
 
-What is kept: one small file, of at most MOST_CHAINS chains, MOST_OF_A_USER of them one user's.
+In place of the second digest a request may have TRIAL. Then nothing is added to the chain: its place is
+kept, the folder is made in which this user's jobs note what they write (noted.py), and that is signed.
+
+What is kept: one small file, of at most MOST_OF_A_USER chains of each user that this host knows. Those it
+does not know have as many together: an ordinary user has ten thousands of subordinate ids (subuid(5)).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import fcntl
 import hashlib
 import json
 import os
+import pwd
 import re
 import select
 import socket
@@ -28,19 +32,23 @@ from typing import Any
 
 from host_settings.system import System
 
-NAMESPACE, PURPOSE = "shakedown", "shakedown-outputs"
+NAMESPACE, PURPOSE, ON_TRIAL = "shakedown", "shakedown-outputs", "shakedown-trial"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 STATE = "/var/lib/shakedown-sign/chains.json"
+NOTES = "/run/shakedown/notes"  # a folder of each user's own; its parent is root's
 # Two digests in lower-case hexadecimal.
 REQUEST_BYTES = 128
-_REQUEST = re.compile(rb"[0-9a-f]{128}\Z")
-MOST_CHAINS, MOST_OF_A_USER = 4_096, 256
+TRIAL = "?" * 64
+_REQUEST = re.compile(rb"[0-9a-f]{64}(?:[0-9a-f]{64}|\?{64})\Z")
+MOST_OF_A_USER = 256
+_UNKNOWN = "whom this host does not know"
 # A chain that nothing was added to for so long gives its place away; no order is valid for as long.
 _FORGOTTEN_AFTER_S = 120 * 86_400.0
 _NO_LINK = "0" * 64
 _TIMEOUT_S = 20
 _WAIT_S = 2.0  # for the request; while it waits, others are kept out
-_Chains = dict[str, list[Any]]  # "UID:ORDER": [number, digest of the last line, seconds since the epoch]
+# "UID:ORDER": [number, digest of the last line, seconds since the epoch, in whose quota]
+_Chains = dict[str, list[Any]]
 
 
 class Refused(Exception):  # noqa: N818  (what was asked is at fault)
@@ -80,7 +88,7 @@ def _user(peer: socket.socket) -> int:
 
 
 def signed(system: System, order: str, digest: str, uid: int) -> dict[str, str]:
-    """Return the next line of a user's chain about an order, and its signature.
+    """Return the next line of a user's chain about an order, and its signature; for TRIAL one of no chain.
 
     Raises Refused, OSError and subprocess.SubprocessError; the chain is then as it was.
     """
@@ -88,56 +96,67 @@ def signed(system: System, order: str, digest: str, uid: int) -> dict[str, str]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        state = _read(path)
-        chains: _Chains = state["chains"]
+        chains = _read(path)
         now, name = time.time(), f"{uid}:{order}"
-        number, before, _ = chains.get(name, [0, _NO_LINK, now])
         if name not in chains:
-            _make_room(chains, uid, now)
-        link = json.dumps(
-            {
-                "schema": 1,
-                "purpose": PURPOSE,
-                "order": order,
-                "number": number + 1,
-                "before": before,
-                "digest": digest,
-                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
-                "uid": uid,
-                "signed": state["signed"] + 1,
-                "others": sum(
-                    known[0] for of, known in chains.items() if of != name and of.endswith(f":{order}")
-                ),
-                "machine": _machine(system),
-            }
-        )
+            chains[name] = [0, _NO_LINK, now, _make_room(chains, uid, now)]
+        number, before = chains[name][:2]
+        about = {
+            "schema": 1,
+            "order": order,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
+            "uid": uid,
+            "machine": _machine(system),
+        }
+        if digest == TRIAL:
+            _make_notes(system.path(NOTES) / str(uid), uid)
+            link = json.dumps({**about, "purpose": ON_TRIAL})
+        else:
+            line = {**about, "purpose": PURPOSE, "number": number + 1, "before": before, "digest": digest}
+            link = json.dumps(line)
+            chains[name][:3] = number + 1, hashlib.sha256(link.encode()).hexdigest(), now
         signature = _sign(system, link.encode())
-        chains[name] = [number + 1, hashlib.sha256(link.encode()).hexdigest(), now]
-        _write(path, {"schema": 1, "signed": state["signed"] + 1, "chains": chains})
+        _write(path, {"schema": 1, "chains": chains})
     return {"link": link, "signature": signature}
 
 
-def _make_room(chains: _Chains, uid: int, now: float) -> None:
-    """Forget chains that are long over. Raises Refused where that leaves no room for another."""
-    for name in [n for n, (_, _, at) in chains.items() if now - at > _FORGOTTEN_AFTER_S]:
+def _make_room(chains: _Chains, uid: int, now: float) -> str:
+    """Forget chains that are long over; return in whose quota another one is. Raises Refused: it is full."""
+    for name in [n for n, chain in chains.items() if now - chain[2] > _FORGOTTEN_AFTER_S]:
         del chains[name]
-    if sum(name.startswith(f"{uid}:") for name in chains) >= MOST_OF_A_USER:
-        raise Refused(f"user {uid} has signed outputs of {MOST_OF_A_USER} orders here: no room for another")
-    if len(chains) >= MOST_CHAINS:
-        raise Refused(f"outputs of {MOST_CHAINS} orders were signed here: no room for another")
+    try:
+        whose = f"user {pwd.getpwuid(uid).pw_uid}"
+    except KeyError:
+        whose = _UNKNOWN
+    if sum(chain[3] == whose for chain in chains.values()) >= MOST_OF_A_USER:
+        whom = f"users {whose}" if whose == _UNKNOWN else whose
+        raise Refused(f"outputs of {MOST_OF_A_USER} orders were signed here for {whom}: no room for another")
+    return whose
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _make_notes(folder: Path, uid: int) -> None:
+    """Make the folder of a user's notes. Only root can make it there: what is found is of this program."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != uid:
+        os.chown(folder, uid, -1)
+
+
+def _read(path: Path) -> _Chains:
     """Return the chains; none where none was ever begun. Raises Refused for a damaged file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return {"schema": 1, "signed": 0, "chains": {}}
+        return {}
     try:
-        state = json.loads(text)
-        if isinstance(state["signed"], int) and isinstance(state["chains"], dict):
-            return dict(state)
-    except (ValueError, KeyError, TypeError):
+        # Older lines do not say in whose quota they are.
+        chains = {
+            n: [*c[:3], *(c[3:] or [f"user {int(n.split(':')[0])}"])]
+            for n, c in json.loads(text)["chains"].items()
+        }
+        if all(isinstance(c[0], int) and isinstance(c[2], (int, float)) for c in chains.values()):
+            return chains
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         pass
     raise Refused(f"{path} is damaged: remove it; the chains that it held then end, which verify names")
 

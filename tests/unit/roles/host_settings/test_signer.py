@@ -7,12 +7,14 @@ import socket
 import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from host_settings import environment, signer
 from host_settings.system import System
 
 from shakedown.evidence.signatures import key_of
+from shakedown.onnode import noted
 from shakedown.run import service
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key
 
@@ -57,7 +59,8 @@ def test_a_line_is_signed_in_one_namespace_and_names_the_one_before(node):
 
 
 @pytest.mark.parametrize(
-    "request_", [b"", b"a" * 127, b"A" * 128, b"a" * 127 + b"\n", b"../../etc/shadow" * 8, b"\0" * 128]
+    "request_",
+    [b"", b"a" * 127, b"A" * 128, b"a" * 127 + b"\n", b"../../etc/shadow" * 8, b"\0" * 128, b"?" * 128],
 )
 def test_nothing_else_is_taken(node, request_):
     """Catches: bytes of a user's own choice that are signed, or a service that a line makes fall over."""
@@ -76,8 +79,14 @@ def test_who_sends_nothing_is_not_waited_for(node, monkeypatch):
 def test_one_user_cannot_fill_it(node, monkeypatch):
     """Catches: a user who signs for orders of his own until no job's outputs can be signed."""
     monkeypatch.setattr(signer, "MOST_OF_A_USER", 2)
+    known = {uid: SimpleNamespace(pw_uid=uid) for uid in (1000, 1001)}
+    monkeypatch.setattr(signer.pwd, "getpwuid", known.__getitem__)
     for number in range(2):
         signer.signed(node, f"{number:064x}", OUTPUTS, 1000)
+    for uid in (100_000, 100_001):  # of a namespace of the same user's: ids that nobody has
+        signer.signed(node, "f" * 64, OUTPUTS, uid)
+    with pytest.raises(signer.Refused, match="for users whom this host does not know"):
+        signer.signed(node, "f" * 64, OUTPUTS, 100_002)
     with pytest.raises(signer.Refused, match="user 1000"):
         signer.signed(node, "f" * 64, OUTPUTS, 1000)
     assert json.loads(signer.signed(node, "f" * 64, OUTPUTS, 1001)["link"])["number"] == 1
@@ -118,8 +127,19 @@ def test_the_unit_can_do_nothing_else():
     """Catches: a service of root with rights that signing does not need, or that many connects stop."""
     unit = (UNITS / "host-settings-sign@.service").read_text()
     assert "ExecStart=/usr/local/libexec/shakedown/host-settings sign\n" in unit
-    for due in ("CapabilityBoundingSet=\n", "NoNewPrivileges=yes", "ProtectSystem=strict", "RuntimeMaxSec="):
+    for due in (
+        "CapabilityBoundingSet=CAP_CHOWN\n",
+        "ReadWritePaths=/run/shakedown/notes\n",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "RuntimeMaxSec=",
+    ):
         assert due in unit
     for name in environment._SOCKETS:
         # systemd.socket(5): 200 connects in two seconds are the default limit, and it does not come back.
         assert "TriggerLimitIntervalSec=0\n" in (UNITS / name).read_text()
+    # A user's notes fill no file system of the host's own, and go when the service does.
+    mount = (UNITS / "run-shakedown-notes.mount").read_text()
+    assert f"Where={signer.NOTES}\n" in mount and "size=64m,nosuid,nodev,noexec" in mount
+    assert "PartOf=host-settings-sign.socket\n" in mount and "mode=0755" in mount
+    assert f"RequiresMountsFor={signer.NOTES}\n" in unit and str(noted.PLACE) == signer.NOTES
