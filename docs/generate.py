@@ -17,6 +17,7 @@ from generator import (  # noqa: E402
     audit,
     commands,
     errata,
+    forgeries,
     models,
     nic_counters,
     noise,
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
         **published.pages(ROOT),
         **errata.pages(),
         **audit.pages(),
+        **forgeries.pages(),
         **switch_cases.pages(),
         **tools.pages(),
     }

@@ -21,7 +21,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.refusals import read_as
 from shakedown.records.wording import BLAMES
 
-
 # The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:
 # as for all of a NIC's counters (shakedown.collect.discounted).
 _MISSING_SHARE = 0.05

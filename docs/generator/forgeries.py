@@ -1,0 +1,103 @@
+"""The page of what was tried against evidence: by whom, what came of it, and which test shows it."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from generator.text import code, made, table
+from pydantic import Field
+
+from shakedown.records.base import Record
+
+PAGE = "docs/reference/forgeries.md"
+SOURCE = Path(__file__).with_name("forgeries.yml")
+TESTS = Path(__file__).resolve().parents[2] / "tests/unit"
+# Where a table FORGERIES stands, of functions that forge and the words that name each, and the test of it.
+LISTS = {
+    "evidence/test_forgeries.py": "test_forgery_by_who_holds_a_key_is_named",
+    "evidence/test_forged_jobs.py": "test_forged_job_is_named",
+    "evidence/test_forgeries_of_two.py": "test_what_is_put_in_a_wrong_place_is_named",
+}
+KEY = "a holder of a trusted key"
+OUTCOMES = ("named", "refused", "harmless", "possible")
+
+
+class Tried(Record):
+    """One thing that somebody tries."""
+
+    actor: Annotated[str, Field(min_length=1)]
+    what: Annotated[str, Field(min_length=1)]
+    outcome: Literal["named", "refused", "harmless", "possible"]
+    test: Annotated[str, Field(pattern=r"^[a-z0-9_/]+\.py::test_[a-z0-9_]+$")]
+    says: str = ""  # what names it
+
+
+class Source(Record):
+    """The list that is kept by hand."""
+
+    actors: dict[str, str]  # of a forgery that the tests list, where it is no holder of a key
+    rows: tuple[Tried, ...]
+
+
+def source() -> Source:
+    """Return the list. Raises pydantic's ValidationError for one that is not of its form."""
+    return Source.model_validate(yaml.safe_load(SOURCE.read_text(encoding="utf-8")), strict=False)
+
+
+def listed() -> Iterator[tuple[str, str, str]]:
+    """Yield each forgery that the tests list: its name, what names it, its test."""
+    for file, test in LISTS.items():
+        for node in ast.parse((TESTS / file).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "FORGERIES":
+                assert isinstance(node.value, ast.Dict)
+                for name, words in zip(node.value.keys, node.value.values, strict=True):
+                    yield ast.unparse(name or node), _text(words), f"{file}::{test}"
+
+
+def _text(words: ast.expr) -> str:
+    parts = words.values if isinstance(words, ast.JoinedStr) else [words]
+    return "".join(str(p.value) if isinstance(p, ast.Constant) else "FILE" for p in parts).strip(" :,")
+
+
+def tried() -> list[Tried]:
+    """Return all of them."""
+    kept = source()
+    return [
+        Tried(
+            actor=kept.actors.get(name, KEY),
+            what=name.replace("_", " "),
+            outcome="named",
+            test=test,
+            says=words,
+        )
+        for name, words, test in listed()
+    ] + list(kept.rows)
+
+
+def pages() -> dict[str, str]:
+    """Return the page."""
+    rows = tried()
+    actors = sorted({row.actor for row in rows})
+    counts = [(a, Counter(row.outcome for row in rows if row.actor == a)) for a in actors]
+    parts = [
+        made("docs/generator/forgeries.yml and the tables FORGERIES of tests/unit/evidence"),
+        "# Who tried what, and what came of it\n",
+        "Each line is shown by the test in its last column. What is possible all the same, and why:",
+        "[What a signature proves](../explanation/trust.md).\n",
+        table(("who", *OUTCOMES), [(a, *(str(count[o]) for o in OUTCOMES)) for a, count in counts]),
+    ]
+    for actor in actors:
+        mine = [row for row in rows if row.actor == actor]
+        parts += [
+            f"## {actor[0].upper()}{actor[1:]}\n",
+            table(
+                ("what", "outcome", "what names it", "test"),
+                [(row.what, row.outcome, code(row.says), code(f"tests/unit/{row.test}")) for row in mine],
+            ),
+        ]
+    return {PAGE: "\n".join(parts)}
