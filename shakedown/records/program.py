@@ -113,13 +113,15 @@ def no_cycle_search() -> Iterator[None]:
 # and the like are a user's own wishes for his terminal (scontrol(1)).
 PLAINLY = {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 # What a user may have set for himself and must not steer a run: what Slurm's commands show, ask for or start
-# with, ReFrame's and Python's places, what is loaded into every program. What a measured program may see of
-# his is said by the site (`acceptance.*.variables`). Where Slurm is stays, and so does LD_LIBRARY_PATH, by
-# which a site may find Slurm's own libraries.
+# with, ReFrame's and Python's places, what is loaded into every program, how many threads and which devices a
+# program takes. What a measured program may see of his is said by the site (`acceptance.*.variables`). Where
+# Slurm is stays, and so does LD_LIBRARY_PATH, by which a site may find Slurm's own libraries.
 _OF_USERS = re.compile(
     r"(SQUEUE|SINFO|SACCT|SBATCH|SALLOC|SCANCEL|SCONTROL|SPRIO|SRUN|RFM|PYTHON|UCX|OMPI|PMIX|PRTE|NCCL|RCCL"
-    r"|MPICH|I_MPI|ANSIBLE)_\w+|GREP_(OPTIONS|COLORS?)|PYTHON[A-Z]+|LD_(PRELOAD|AUDIT)|BASH_ENV|ENV"
-    r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING)|LC_\w+|LANG\w*"
+    r"|MPICH|I_MPI|ANSIBLE|OMP|GOMP|KMP|MKL|OPENBLAS|FI|PSM\d|MLX\d|RDMAV|IBV|PYTORCH|TORCH_(NCCL|CUDA)|HSA"
+    r"|ROCR|HIP|CUDA_MPS|MALLOC)_\w+|GREP_(OPTIONS|COLORS?)|PYTHON[A-Z]+|LD_(PRELOAD|AUDIT)|BASH_ENV|ENV"
+    r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|MODULE_LOADING)"
+    r"|GPU_DEVICE_ORDINAL|NVIDIA_(VISIBLE_DEVICES|TF32_OVERRIDE)|GLIBC_TUNABLES|LC_\w+|LANG\w*"
     r"|SLURM_(?!CONF$|CLUSTERS$|CONF_SERVER$|JWT$)\w+"
 )
 

@@ -129,7 +129,17 @@ def test_a_stage_that_comes_to_its_end_is_left_alone(site):
 
 @pytest.mark.parametrize(
     "name",
-    ["RFM_STAGE_DIR", "PYTHONPATH", "SBATCH_TIMELIMIT", "SLURM_CPU_BIND", "NCCL_IB_DISABLE", "LD_PRELOAD"],
+    [
+        *(
+            "RFM_STAGE_DIR",
+            "PYTHONPATH",
+            "SBATCH_TIMELIMIT",
+            "SLURM_CPU_BIND",
+            "NCCL_IB_DISABLE",
+            "LD_PRELOAD",
+        ),
+        *("OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "FI_PROVIDER", "ROCR_VISIBLE_DEVICES"),
+    ],
 )
 def test_what_a_user_set_for_himself_reaches_no_job_and_is_told(site, monkeypatch, name):
     """Catches: another clone measured, n1 blamed for a stage folder, a transport that nobody planned."""
