@@ -257,8 +257,8 @@ BLAMES: dict[str, Blame] = {
         "ethtool -S NETDEV",
     ),
     "uplink-idle": Blame(
-        "{ends} carried less than 1 % of the mean of {leaves} uplinks over the {stage} stage: {what}, or "
-        "routing leaves it out",
+        "{ends} carried less than 1 % of the mean of {leaves} uplinks, one way or both, over the {stage} stage: "
+        "{what}, or routing leaves it out",
         ("bytes of the leaf's uplink", "bytes of its siblings, which had more than a hundred times as many"),
         "routing that leaves it out, which the sentence says",
         "show lldp neighbors, and the leaf's routes",
@@ -267,6 +267,8 @@ BLAMES: dict[str, Blame] = {
     "two-owners": Blame(
         "{address} on {rail} is owned by {owner} and by {other}, heard at {node}",
         ("the owner's own read-back", "another's answer, or another node's own addresses"),
+        "a host that answers with another of its NICs: then both owners are one node",
+        "ip -4 addr show on both; sysctl net.ipv4.conf.NETDEV.arp_ignore",
     ),
     "rewritten": Blame(
         "{what} on the way{ports}, or by {sender} itself",

@@ -39,9 +39,8 @@ def second_owners(output: Output[ReadBackSettings], report: TargetReport) -> str
     if not isinstance(found, list) or not found:
         return ""
     address = str(output.order.expect[output.node][report.target].get("ipv4", ""))
-    owners = _owners(output)
     mine = _Heard(output.node, _mac(report), anybody=True)
-    others = " and by ".join(_named(str(mac), owners) for mac in found[:3])
+    others = " and by ".join(_named(str(mac), output) for mac in found[:3])
     return _sentence(address, output.record.rail, mine, others, output.node)
 
 
@@ -61,7 +60,7 @@ def wrong_neighbours(output: Output[ReadBackSettings], report: TargetReport) -> 
     if silent and not known:
         return None, f"the kernel's neighbour table lists none of {rail}: {silent[0]} is one"
     wrong = [
-        _sentence(address, rail, owners[address], _named(mac, owners), output.node)
+        _sentence(address, rail, owners[address], _named(mac, output), output.node)
         for address, mac in sorted(known.items())
         if address in owners and owners[address].mac not in ("", mac)
     ]
@@ -163,12 +162,12 @@ def _within(address: str, mine: IPv4Interface | IPv6Interface) -> bool:
     return other != mine.ip and other in mine.network
 
 
-def _owners(output: Output[ReadBackSettings]) -> Mapping[str, _Heard]:
-    """Return who owns each address of the output's rail by the intent, with what their own reports say.
+def _owners(output: Output[ReadBackSettings], rail: str | None = None) -> Mapping[str, _Heard]:
+    """Return who owns each address of a rail (the output's) by the intent, with what their own reports say.
 
     Made once for a job and rail: each of its many outputs is held against all of them.
     """
-    rail = output.record.rail
+    rail = rail or output.record.rail
     return output.folder.kept((_owners, rail), lambda: dict(_heard(output.folder, output.order, rail)))
 
 
@@ -190,10 +189,15 @@ def _mac(report: TargetReport) -> str:
     return next((str(s.found) for s in report.settings if s.key == "mac" and s.found), "")
 
 
-def _named(mac: str, owners: Mapping[str, _Heard]) -> str:
-    """Name a MAC by the node that has it on this rail, if one has."""
-    node = next((theirs.node for theirs in owners.values() if theirs.mac == mac), "")
-    return f"{node} ({mac})" if node else mac
+def _named(mac: str, output: Output[ReadBackSettings]) -> str:
+    """Name a MAC by the node that has it on this rail, or on another one, if one has."""
+    mine, order = output.record.rail, output.order
+    rails = {rail for targets in order.targets.values() for rail in targets.values() if rail and rail != mine}
+    for rail in (mine, *sorted(rails)):
+        for theirs in _owners(output, rail).values():
+            if theirs.mac == mac:
+                return f"{theirs.node}{'' if rail == mine else f' on {rail}'} ({mac})"
+    return mac
 
 
 def _sentence(address: str, rail: str | None, owner: _Heard, other: str, heard_at: str) -> str:

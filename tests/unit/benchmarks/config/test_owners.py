@@ -8,7 +8,7 @@ import pytest
 from test_settings_stage import report
 
 from shakedown.benchmarks.config.job import WantedNeighbours, neighbours, peers, read_table, routes
-from shakedown.benchmarks.config.output import strange_routes
+from shakedown.benchmarks.config.output import strange_routes, wrong_neighbours
 from shakedown.benchmarks.config.settings import ReadBackSettings, TargetReport
 from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
@@ -259,6 +259,30 @@ def test_a_route_that_is_not_its_own_rails_is_named(of_three, way, said):
     found, cells = of_three(n1={"routes": [OWN_WAY | {"to": ["10.0.0.2"]} | way]})
     assert list(cells) == ([cell_of("n1", "ipv4.routes")] if said else [])
     assert not said or (found.outcome == "FAIL" and said in found.reason), found.reason
+
+
+def test_an_answer_of_another_rails_nic_is_named(tmp_path):
+    """Catches: a host that answers for its other NIC (ARP flux), told as a stranger with a bare MAC."""
+    nics = {"eth2": ("rail0", "10.0.0", "0"), "eth3": ("rail1", "10.0.1", "1")}
+    order = ReadBackSettings(
+        targets={n: {e: rail for e, (rail, _, _) in nics.items()} for n in ("n1", "n2")},
+        expect={n: {e: {"ipv4": f"{net}.{n[1]}"} for e, (_, net, _) in nics.items()} for n in ("n1", "n2")},
+    )
+    for node in ("n1", "n2"):
+        for netdev, (_, net, digit) in nics.items():
+            known = {f"{net}.2": "52:54:00:00:12:02"} if (node, netdev) == ("n1", "eth2") else {}
+            document = report(ipv4=f"{net}.{node[1]}/24", mac=f"52:54:00:00:{11 + int(digit)}:0{node[1]}")
+            text = json.dumps(document | {"target": netdev, "neighbours": known})
+            (tmp_path / f"settings.{node}.{netdev}.json").write_text(text)
+    seen = SimpleNamespace(
+        node="n1", record=SimpleNamespace(rail="rail0"), order=order, folder=JobFolder(tmp_path)
+    )
+    text = (tmp_path / "settings.n1.eth2.json").read_text()
+    wrong, said = wrong_neighbours(seen, TargetReport.model_validate_json(text))
+    assert wrong == 1
+    assert (
+        "10.0.0.2 on rail0 is owned by n2 (52:54:00:00:11:02) and by n2 on rail1 (52:54:00:00:12:02)" in said
+    )
 
 
 def test_routes_that_were_not_read_do_not_pass(verdict):
