@@ -289,11 +289,14 @@ def gpus_of(folder: Path, jobs: Jobs) -> Gpus:
     models = [(spec.nodes, state.get("model")) for spec, state in states if isinstance(state, dict)]
     wanted = {node: str(model) for nodes, model in models if model for node in nodes}
     seen: defaultdict[str, list[str]] = defaultdict(list)
+    uuids: defaultdict[str, list[str]] = defaultdict(list)
     with contextlib.suppress(BadInput, OSError, ValueError, LookupError, TypeError, AttributeError):
         for part in loads(read_output(folder / INVENTORY))["components"]:
             if part["kind"] == "gpu" and (name := part["attributes"].get("name")):
                 seen[part["host"]].append(str(name)[:100])
-    return Gpus(wanted | jobs.gpus, seen)
+                if (uuid := str(part["attributes"].get("uuid"))).startswith("GPU-"):
+                    uuids[part["host"]].append(uuid[:100])
+    return Gpus(wanted | jobs.gpus, seen, uuids)
 
 
 def _gpus_shown(folder: Path, measurements: Iterable[Measurement]) -> Iterator[tuple[str, str, list[str]]]:

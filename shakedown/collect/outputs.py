@@ -120,12 +120,16 @@ def told_by(
     return found
 
 
+_UUID = "GPU-"
+
+
 @dataclass(frozen=True)
 class Gpus:
     """Models that the references of nodes are for, and what the snapshot calls their GPUs, both by node."""
 
     wanted: Mapping[str, str] = field(default_factory=dict)
     seen: Mapping[str, Collection[str]] = field(default_factory=dict)
+    uuids: Mapping[str, Collection[str]] = field(default_factory=dict)  # by the snapshot, too
 
 
 def _other_gpu(tool: Tool, read: Output[Any], gpus: Gpus) -> RunProblem | None:
@@ -134,8 +138,15 @@ def _other_gpu(tool: Tool, read: Output[Any], gpus: Gpus) -> RunProblem | None:
     Raises BadInput: a look at the GPUs cannot be read.
     """
     nodes = read.record.nodes
-    own = list(dict.fromkeys(tool.gpus(read))) if tool.gpus else []
+    told_of = list(dict.fromkeys(tool.gpus(read))) if tool.gpus else []
+    own = [name for name in told_of if not name.startswith(_UUID)]
     looks = {node: look for node in nodes if (look := at_end(read.folder, node))}
+    of_looks = {node: {gpu.uuid for gpu in look.gpus} for node, look in looks.items()}
+    shown = [{*gpus.uuids.get(node, ())} | of_looks.get(node, set()) for node in nodes]
+    strange = next((one for one in told_of if one.startswith(_UUID) and not any(one in s for s in shown)), "")
+    if strange and all(shown):  # where one node's are not known, it may be that one's
+        message = f"{read.record.file} is of {strange}, which nobody saw on {', '.join(nodes)}"
+        return RunProblem(kind="other", message=printable(message[:500]))
     looked = {node: list(dict.fromkeys(gpu.name for gpu in look.gpus)) for node, look in looks.items()}
     models = {gpus.wanted[node] for node in nodes if node in gpus.wanted}
     if models and (odd := next((name for name in own if _none_of(name, models)), "")):

@@ -54,11 +54,12 @@ def numa_of_gpu(index: int, root: Path = Path("/")) -> int:
         return -1
 
 
-def uuid_of_gpu(index: int) -> str:
-    """Return the UUID of a CUDA device as nvidia-smi writes it."""
+def gpu_of(index: int) -> dict[str, str]:
+    """Return the name of a CUDA device, and its UUID as nvidia-smi writes it."""
     import torch
 
-    return f"GPU-{str(torch.cuda.get_device_properties(index).uuid).removeprefix('GPU-')}"
+    uuid = f"GPU-{str(torch.cuda.get_device_properties(index).uuid).removeprefix('GPU-')}"
+    return {"gpu": torch.cuda.get_device_name(index), "uuid": uuid}
 
 
 def _backend(settings: dict[str, Any], place: int) -> Backend:
@@ -96,7 +97,7 @@ def work(place: int, ring_name: str, notes: str, settings: dict[str, Any]) -> No
     parent = mp.parent_process()
     try:
         if settings["device"] == "cuda":
-            found |= {"numa_node": numa_of_gpu(place), "uuid": uuid_of_gpu(place)}
+            found |= {"numa_node": numa_of_gpu(place), **gpu_of(place)}
             # Before any memory is taken: pinned pages lie where their first toucher runs.
             if near := cpus_near(found["numa_node"]) & os.sched_getaffinity(0):
                 os.sched_setaffinity(0, near)

@@ -299,7 +299,8 @@ class Tool:
     # Whether an output, given its text, holds something that no second one has (times of many sizes, process
     # ids, random numbers): two of the same bytes are then a copy. None: none does.
     own_bytes: Callable[[str], bool] | None = None
-    # What an output that has been read calls the GPUs that it used. None: it does not say.
+    # What an output that has been read calls the GPUs that it used, by model or by UUID (GPU-...). None: it
+    # does not say.
     gpus: Callable[[Output[Any]], Iterable[str]] | None = None
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.base import contract
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Parser, Tool, workload
-from shakedown.benchmarks.inference.metrics import Inference, InferenceSettings, inference
+from shakedown.benchmarks.inference.metrics import Inference, InferenceSettings, inference, ran_on
 from shakedown.intent.acceptance import Section
 from shakedown.physics import training
 from shakedown.plan.draft import PlanDraft
@@ -120,7 +120,7 @@ BENCHMARK = Benchmark(
             also_good=ExitStatus.INCOMPLETE.value,
         )
     },
-    tools={"inference": Tool(metrics=inference, own_bytes=lambda text: True)},
+    tools={"inference": Tool(metrics=inference, own_bytes=lambda text: True, gpus=ran_on)},
     parsers=(
         Parser(tool="loadgen", module="shakedown.benchmarks.inference.output", function="parse_loadgen"),
     ),

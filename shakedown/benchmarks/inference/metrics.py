@@ -220,6 +220,14 @@ def _accuracy(workers: list[dict[str, Any]], gpus: int) -> tuple[float | None, s
     return min(accuracy for _, accuracy in told), ""
 
 
+def ran_on(output: Output[Inference]) -> Iterator[str]:
+    """Yield what CUDA calls each worker's GPU, and its UUID; older harnesses said the UUID alone."""
+    if output.order.device == "cuda":
+        document = json.loads(output.text)
+        for worker in _workers(document, output, int(str(document["gpus"]))):
+            yield from (str(worker[key])[:100] for key in ("gpu", "uuid") if worker.get(key))
+
+
 def _workers(document: dict[str, Any], output: Output[Inference], gpus: int) -> list[dict[str, Any]]:
     """Return what the workers said: in the search's document, and each in its own file, if it is there."""
     found = document.get("workers")

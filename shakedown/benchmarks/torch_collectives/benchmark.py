@@ -18,6 +18,7 @@ from shakedown.benchmarks.torch_collectives.output import (
     TorchCollectives,
     TorchSettings,
     moved,
+    ran_on,
     torch_collectives,
 )
 from shakedown.intent.acceptance import Section
@@ -119,5 +120,7 @@ BENCHMARK = Benchmark(
             also_good=ExitStatus.INCOMPLETE.value,
         )
     },
-    tools={"torch-collectives": Tool(metrics=torch_collectives, moved=moved, told_by_file="test")},
+    tools={
+        "torch-collectives": Tool(metrics=torch_collectives, moved=moved, told_by_file="test", gpus=ran_on)
+    },
 )

@@ -87,6 +87,9 @@ class Header(Record):
     backend: Literal["nccl", "gloo"]
     ranks: int = Field(ge=1)
     hosts: tuple[str, ...]
+    # What CUDA calls the GPU of each rank, and its UUID. None: of the CPU, or of a release that did not say.
+    gpus: tuple[Annotated[str, Field(max_length=100)], ...] | None = None
+    uuids: tuple[Annotated[str, Field(max_length=64)], ...] | None = None
     iterations: int | None = Field(default=None, ge=1)  # None: written by a release that did not say
 
 
@@ -137,8 +140,8 @@ def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> Tor
                 error, TorchRow if header else Header, file=file, line=number, fix="run it again"
             ) from None
         if rows and header:
-            if len(header.hosts) != header.ranks:
-                raise BadInput("as many hosts as ranks are due", file=file, line=number)
+            if {len(each) for each in (header.hosts, header.gpus, header.uuids) if each} != {header.ranks}:
+                raise BadInput("as many hosts and GPUs as ranks are due", file=file, line=number)
             if what := _contradiction(rows[-1], header.ranks):
                 raise BadInput(what, fix="run it again", file=file, line=number)
             if (what := _which(rows[-1])) in seen:
@@ -206,6 +209,10 @@ def as_set(output: Output[TorchSettings]) -> TorchResult:
         found = f"{' + '.join(map(str, on_hosts))} ranks by host"
         planned = " + ".join(map(str, sorted(order.ranks.values())))
         raise BadInput(f"{found}, planned were {planned}", fix="run it as planned", file=output.file)
+    uuids = zip(result.header.hosts, result.header.uuids or (), strict=False)
+    shared = next((uuid for (_, uuid), many in Counter(uuids).items() if uuid and many > 1), "")
+    if shared:
+        raise BadInput(f"several ranks ran on {shared}", fix="give each its own GPU", file=output.file)
     if result.header.iterations not in (None, order.iterations):
         found = f"{result.header.iterations} iterations"
         raise BadInput(f"{found}, planned were {order.iterations}", fix="run it as planned", file=output.file)
@@ -214,6 +221,12 @@ def as_set(output: Output[TorchSettings]) -> TorchResult:
     if too_long := longer_than_recorded(counted_s, output.record):
         raise BadInput(too_long, fix="run it again", file=output.file)
     return result
+
+
+def ran_on(output: Output[TorchSettings]) -> Iterator[str]:
+    """Yield what CUDA calls each rank's GPU, and its UUID."""
+    header = parse_torch_collectives(output.text, file=output.file).header
+    yield from filter(None, (*(header.gpus or ()), *(header.uuids or ())))
 
 
 def moved(output: Output[TorchSettings]) -> Iterator[Moved]:

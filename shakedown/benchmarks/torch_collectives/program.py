@@ -50,8 +50,9 @@ def main() -> int:
     dist.init_process_group(
         spec["backend"], init_method=rendezvous(), rank=rank, world_size=ranks, timeout=patience
     )
-    hosts: list[Any] = [None] * ranks
-    dist.all_gather_object(hosts, platform.node())
+    told: list[Any] = [None] * ranks
+    dist.all_gather_object(told, (platform.node(), *(gpu_of(torch, device) if gpu else ("", ""))))
+    hosts, names, uuids = ([one[part] for one in told] for part in range(3))
     if rank == 0:
         library = ".".join(map(str, torch.cuda.nccl.version())) if gpu else "gloo"
         write(
@@ -62,6 +63,7 @@ def main() -> int:
                 "backend": spec["backend"],
                 "ranks": ranks,
                 "hosts": hosts,
+                **({"gpus": names, "uuids": uuids} if gpu else {}),
                 "iterations": spec["iterations"],
             }
         )
@@ -112,6 +114,12 @@ def main() -> int:
                 row("all_reduce", size, messages, seconds, ranks, None)
     dist.destroy_process_group()
     return 1 if total_wrong else 0
+
+
+def gpu_of(torch: Any, device: Any) -> tuple[str, str]:  # noqa: ANN401
+    """Return what CUDA calls a GPU, and its UUID as nvidia-smi writes it; old PyTorch tells none."""
+    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    return torch.cuda.get_device_name(device), f"GPU-{uuid.replace('GPU-', '')}" if uuid else ""
 
 
 def prepare(

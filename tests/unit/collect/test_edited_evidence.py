@@ -230,6 +230,29 @@ def test_workers_of_one_search_have_a_gpu_each(recorded_run):
 
 
 @cases(
+    "told, outcome, says",
+    ({"gpu": "NVIDIA A10"}, "FAIL", "is of NVIDIA A10, the references are for H200-SXM"),
+    ({"gpu": "NVIDIA H200"}, "PASS", ""),
+    ({"uuid": "GPU-77777777-0000-0000-0000-000000000000"}, "INCONCLUSIVE", "which nobody saw on gpu1"),
+)
+def test_workers_of_an_inference_are_on_the_gpus_that_are_there(told, outcome, says, recorded_run):
+    """Catches: a rate of an A10, or of a GPU that the node does not show, which PASSes as an H200's."""
+    run = recorded_run("h200x4_interconnect")
+    jobs = json.loads((run / "jobs.json").read_text())
+    jobs["gpus"] = {"gpu1": "H200-SXM"}
+    (run / "jobs.json").write_text(json.dumps(jobs))
+    snapshot = (run / "inventory.json").read_text().replace('"withheld"', f'"{ONE}"')
+    (run / "inventory.json").write_text(snapshot)
+    for path in run.glob("raw/application.inference.gpu1.a1/worker.0.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **told}))
+    found = [m for m in gather(run)[0] if m.test == "resnet50_server"]
+    problems = {m.problem.message for m in found if m.problem}
+    kinds = {m.problem.kind for m in found if m.problem}
+    assert kinds == {"FAIL": {"other-gpu"}, "PASS": set(), "INCONCLUSIVE": {"other"}}[outcome]
+    assert all(says in problem for problem in problems)
+
+
+@cases(
     "name, pattern, gpu, model, outcome, says",
     ("h200x4_nccl_healthy", "nccl_*.txt", "NVIDIA H100 80GB HBM3", "H200-SXM", "FAIL", "are for H200-SXM"),
     ("h200x4_nccl_healthy", "nvbandwidth.*.json", "NVIDIA A10", "H200-SXM", "FAIL", "are for H200-SXM"),

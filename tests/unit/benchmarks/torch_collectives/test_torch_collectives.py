@@ -234,3 +234,18 @@ def test_what_was_at_the_end_is_told_with_each_figure(tmp_path, look, told):
         assert {v.metric for v in values} == {"busbw", "wrong", "large_over_small"}
         assert {v.disturbed for v in values if v.metric != "wrong"} == {disturbed}
         assert {v.disturbed for v in values if v.metric == "wrong"} == {""}
+
+
+OF_RANKS = {"gpus": ("NVIDIA H200",) * 4, "uuids": ("GPU-1", "GPU-2", "GPU-1", "GPU-2")}
+
+
+def test_each_rank_tells_its_gpu():
+    """Catches: ranks of one node on one GPU, or collectives on GPUs that nobody names."""
+    tool = TOOLS["torch-collectives"]
+    printed = output(text(header(**OF_RANKS), row()))
+    assert list(tool.gpus(printed)) == [*OF_RANKS["gpus"], *OF_RANKS["uuids"]] and read(printed)
+    twice = OF_RANKS | {"uuids": ("GPU-1", "GPU-1", "GPU-2", "GPU-3")}
+    with pytest.raises(BadInput, match="several ranks ran on GPU-1"):
+        read(output(text(header(**twice), row())))
+    with pytest.raises(BadInput, match="as many hosts and GPUs as ranks"):
+        parse_torch_collectives(text(header(gpus=("NVIDIA H200",)), row()))
