@@ -203,9 +203,9 @@ BLAMES: dict[str, Blame] = {
     ),
     # judge/cells.py: what a failed rate looks like
     "half-rate": Blame(
-        "half rate, likely a PCIe link at half width or a link at half speed",
+        "half rate, likely a PCIe link at half width or a link at half speed, or another's traffic",
         (_RATE,),
-        "a port of the switch at half its speed, or another's traffic",
+        "another job, or another user's perftest, on the same NIC",
         "lspci -vv | grep LnkSta; ethtool NETDEV | grep Speed",
     ),
     "rdma-mtu": Blame(
@@ -251,14 +251,20 @@ BLAMES: dict[str, Blame] = {
         ("results that only this NIC explains", "a counter of the NIC that stands out"),
     ),
     "nic-cable-or-port": Blame(
-        "no counter tells the NIC from its cable or port{at}",
+        "no counter tells the NIC from its cable or port{at}, or from busy cores of its host",
         ("results that only this NIC explains",),
-        "its cable, and the port of the switch",
-        "ethtool -S NETDEV",
+        "its cable, the port of the switch, and a program on the cores that serve it",
+        "ethtool -S NETDEV; mpstat -P ALL 1 3",
+    ),
+    "no-results": Blame(
+        "no results: likely {element} is down, or a firewall there drops RoCE (UDP port 4791)",
+        ("results that are missing with all partners",),
+        "a firewall, a VLAN or a route that RoCE does not get through",
+        "nft list ruleset; ip -s link",
     ),
     "uplink-idle": Blame(
-        "{ends} carried less than 1 % of the mean of {leaves} uplinks, one way or both, over the {stage} stage: "
-        "{what}, or routing leaves it out",
+        "{ends} carried less than 1 % of the mean of {leaves} uplinks, one way or both, over the {stage} "
+        "stage: {what}, or routing leaves it out",
         ("bytes of the leaf's uplink", "bytes of its siblings, which had more than a hundred times as many"),
         "routing that leaves it out, which the sentence says",
         "show lldp neighbors, and the leaf's routes",

@@ -411,6 +411,8 @@ def _cause(
         for (n, r), text in {k: v for m in matrices for k, v in m.said.items()}.items()
         if n == element.node and element.rail in {"", r}
     )
+    if strongest.pattern == "failed" and element.kind in {"nic", "node"}:
+        evidence.append(BLAMES["no-results"].told(element=element))
     if element.kind == "nic":
         element, note = _nic_cable_or_port(element, own, ports)
         evidence.append(note)

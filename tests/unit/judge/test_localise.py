@@ -231,6 +231,24 @@ def lose(sim, where):
     return sim
 
 
+def test_a_node_whose_firewall_drops_roce_is_named_and_not_called_dead():
+    """Catches: a good node drained for what its own filter does: nothing of RoCE reaches it."""
+    sim = simulated()
+    nowhere = np.zeros(sim.matrix.values.shape, dtype=bool)
+    nowhere[:, 5, :] = nowhere[:, :, 5] = True
+    (cause,) = [c for c in localise_one([lose(sim, nowhere).matrix], sim.fabric) if c.blamed]
+    assert (cause.element.kind, cause.element.node) == ("node", sim.matrix.nodes[5])
+    assert any("is down, or a firewall there drops RoCE (UDP port 4791)" in line for line in cause.evidence)
+
+
+def test_a_nic_that_receives_at_seven_tenths_leaves_its_hosts_cores_in_doubt():
+    """Catches: a NIC that is blamed for a program that has the cores by which it is served."""
+    sim = simulated((FaultKind.NIC_RX, 0.3))
+    (cause,) = [c for c in localise_one([sim.matrix], sim.fabric) if c.blamed]
+    assert (cause.element.kind, cause.element.direction) == ("nic", "rx")
+    assert any("or from busy cores of its host" in line and "mpstat" in line for line in cause.evidence)
+
+
 @pytest.mark.parametrize("nodes", [4, 8, 20])
 def test_a_mesh_of_one_result_blames_nobody(nodes):
     """Catches: every node but one drained, surely, for a run that broke off after its first result."""
