@@ -27,6 +27,16 @@ SECTIONS = {
 SINGLE = ("mtu ", "bandwidth percent ", "random-detect ecn minimum", "threshold ", "priority-pgid ")
 
 
+# As the vendors' manuals show one on a terminal.
+LOG_LINES = {
+    "eos": "Nov 23 12:00:01 leaf1 Ebra: %LINEPROTO-5-UPDOWN: Line protocol on Ethernet9, changed to up",
+    "nxos": "2026 Nov 23 12:00:01 leaf1 %ETHPORT-5-IF_UP: Interface Ethernet1/9 is up in mode trunk",
+    "os9": "Nov 23 12:00:01: %STKUNIT0-M:CP %IFMGR-5-OSTATE_UP: Changed interface state to up: Te 1/9",
+    "os10": "<165>1 2026-11-23T12:00:01Z leaf1 dn_alm 813 - - Node.1-Unit.1:PRI [event], "
+    "Dell EMC (OS10) %IFM_OSTATE_UP: Interface operational state is up :ethernet1/1/9",
+}
+
+
 @dataclass
 class Faults:
     """What goes wrong. Patterns are searched in the line as typed."""
@@ -39,6 +49,13 @@ class Faults:
     too_late: bool = False  # the timer ends between the read-back and the confirmation
     never_back: bool = False  # a reload that does not end
     slow_s: float = 0  # what each line of a configuration takes
+    # From the first line that matches `after` on: answered in words that are no known error, and not done.
+    odd: str = "$^"
+    more: str = "$^"  # its output ends at a pager
+    chatter: str = "$^"  # a log line stands in its output
+    denied: bool = False  # no login is taken any more
+    after: str = ""
+    restart_after: str = "$^"
 
 
 @dataclass
@@ -57,6 +74,7 @@ class Device:
     timer: asyncio.TimerHandle | None = None
     log: list[str] = field(default_factory=list)
     deaf: bool = False
+    privilege: int = 15
     user: str = ""  # who left the trial that is pending, where the switch tells it
     server: asyncssh.SSHAcceptor | None = None
     port: int = 0
@@ -65,7 +83,7 @@ class Device:
     async def start(self) -> None:
         """Listen on a free port of 127.0.0.1, or on the one it had."""
         self.server = await asyncssh.create_server(
-            _Login,
+            lambda: _Login(self),
             "127.0.0.1",
             self.port,
             server_host_keys=[HOST_KEY],
@@ -101,6 +119,10 @@ class Device:
             self.timer.cancel()
         self.undo = self.timer = None
 
+    def armed(self) -> bool:
+        """Whether the faults that wait for a line have seen it."""
+        return not self.faults.after or any(re.search(self.faults.after, line) for line in self.log)
+
     def roll_back(self) -> None:
         """Bring back what was."""
         if self.undo:
@@ -113,6 +135,9 @@ HOST_KEY = asyncssh.generate_private_key("ssh-ed25519")
 
 
 class _Login(asyncssh.SSHServer):
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
     def begin_auth(self, username: str) -> bool:
         return True
 
@@ -120,7 +145,8 @@ class _Login(asyncssh.SSHServer):
         return True
 
     def validate_password(self, username: str, password: str) -> bool:
-        return (username, password) == ("admin", "admin")
+        denied = self.device.faults.denied and self.device.armed()
+        return (username, password) == ("admin", "admin") and not denied
 
 
 class Shell:
@@ -163,7 +189,7 @@ class Shell:
         mode = "-s-x" if self.in_session else ""
         return f"leaf1(config{mode}{'-sub' * len(self.path)})#"
 
-    async def take(self, line: str) -> None:
+    async def take(self, line: str) -> None:  # noqa: PLR0912  (what can go wrong)
         """One typed line."""
         device = self.device
         if self.ask:
@@ -183,7 +209,9 @@ class Shell:
         if self.path is not None:
             await asyncio.sleep(device.faults.slow_s)
         self.write(line + "\r\n")
-        if re.search(device.faults.refuse, line):
+        if device.armed() and re.search(device.faults.odd, line):
+            self.write("Request declined: the subsystem is busy\r\n")
+        elif re.search(device.faults.refuse, line):
             self.write("% Error: Invalid input\r\n" if device.nos.startswith("os") else "% Invalid input\r\n")
         else:
             line = re.sub(*device.faults.mutate, line)
@@ -192,8 +220,17 @@ class Shell:
             if self.ask:
                 self.write(self.ask[0][0])
                 return
-            self.write(reply.replace("\n", "\r\n"))
+            lines = reply.splitlines(keepends=True)
+            if device.armed() and re.search(device.faults.more, line):
+                lines[len(lines) // 3 :] = ["--More--\n"]
+            if device.armed() and re.search(device.faults.chatter, line):
+                lines.insert(len(lines) // 2, LOG_LINES[device.nos] + "\n")
+            self.write("".join(lines).replace("\n", "\r\n"))
         self.write(self.prompt())
+        if line and re.search(device.faults.restart_after, line):
+            device.faults.restart_after = "$^"
+            await device.reload()
+            return
         if line and re.search(device.faults.cut_after, line):
             device.faults.cut_after = "$^"
             device.deaf = True
@@ -246,6 +283,13 @@ class Shell:
                 return printed(device.nos, self.tree())
             case ["show", "version", "|", "json"]:
                 return '{"version": "4.34.0F", "modelName": "scripted"}\n'
+            case ["show", "privilege"]:
+                return f"Current privilege level is {device.privilege}\n"
+            case ["show", "user-account", user]:
+                role = "network-admin" if device.privilege == 15 else "network-operator"
+                return f"user:{user}\n        this user account has no expiry date\n        roles:{role}\n"
+            case ["dir", _]:
+                return "  62277025792 bytes total (48000000000 bytes free)\n"
             case ["show", "hostname", "|", "json"]:
                 return '{"hostname": "leaf1"}\n'
             case ["show", "startup-config" | "startup-configuration"]:

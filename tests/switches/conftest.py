@@ -90,10 +90,13 @@ class Result:
 def play(tmp_path: Path) -> Callable[..., Result]:
     """Run the role on one switch `leaf1` with these variables; extra arguments go to ansible-playbook."""
 
-    def run(variables: dict[str, Any], *arguments: str, role: str = "roce_switch") -> Result:
+    def run(
+        variables: dict[str, Any], *arguments: str, role: str = "roce_switch", start: str = "main"
+    ) -> Result:
         hosts = {"leaf1": {"roce_switch_manage": True, **variables}, "n1": {}, "n2": {}}
         (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
-        book = [{"hosts": "leaf1", "gather_facts": False, "roles": [role]}]
+        tasks = [{"ansible.builtin.include_role": {"name": role, "tasks_from": start}}]
+        book = [{"hosts": "leaf1", "gather_facts": False, "tasks": tasks}]
         (tmp_path / "play.yml").write_text(yaml.safe_dump(book))
         plugins = ROOT / "roles/roce_switch"
         environment = {

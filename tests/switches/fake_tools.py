@@ -192,6 +192,8 @@ def nv(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
             if not stop("confirm"):
                 return 1
             store(RUNNING, load(before))
+        case ["diff"]:
+            print("- set:\n    vrf: {}" if pending.exists() else "")
         case ["detach"]:
             pending.unlink(missing_ok=True)
         case ["save"]:
@@ -228,7 +230,7 @@ def once(fault: str, line: str) -> bool:
     return True
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
     """Run the command that this is called as."""
     line = " ".join(argv)
     with (HOME / "log").open("a") as log:
@@ -239,6 +241,8 @@ def main(argv: list[str]) -> int:
     if once("hang", line):
         time.sleep(120)
         return 1
+    if re.search(FAULTS.get("idle", "$^"), line):
+        return 0  # says that it did it
     code = 2
     match argv:
         case ["sudo", *_]:
@@ -256,6 +260,15 @@ def main(argv: list[str]) -> int:
                 print(f"{pid.stem}.timer loaded active waiting {pid.with_suffix('.what').read_text()}")
             code = 0
         case ["systemctl", "enable" | "disable", _]:
+            code = 0
+        case ["systemctl", "is-system-running"]:
+            print("running")
+            code = 0
+        case ["systemctl", "is-active", "--quiet", unit]:
+            there = unit == "nvued" or (HOME / f"{unit.removesuffix('.timer')}.pid").exists()
+            code = 0 if there else 3
+        case ["nv", "config", "apply", "--help"]:
+            print("  --confirm [<time>]  Apply the revision, and go back unless it is confirmed")
             code = 0
         case ["systemctl", "stop", timer]:
             code = 0 if stop(timer.removesuffix(".timer")) else 5

@@ -22,7 +22,7 @@ QOS = "/data/openconfig-qos:qos"
 
 
 class RestDevice:
-    """One switch. `faults`: refuse (path part), never_back, mutate_dscp, lose_answer."""
+    """One switch. `faults`: refuse (path part), never_back, mutate_dscp, lose_answer, deny_after (posts)."""
 
     def __init__(self, home: Path, ports: list[str], **faults: Any) -> None:
         self.ports, self.faults, self.boots = ports, faults, 0
@@ -151,7 +151,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
+    def expired(self) -> bool:
+        """Whether the login is no longer taken; says so."""
+        if len(self.device.posts) < self.device.faults.get("deny_after", 1_000):
+            return False
+        error = {"error-type": "protocol", "error-tag": "access-denied", "error-message": "Token expired"}
+        self.answer(401, {"ietf-restconf:errors": {"error": [error]}})
+        return True
+
     def do_GET(self) -> None:
+        if self.expired():
+            return
         found = self.device.get(self.path.removeprefix("/restconf"))
         if found is None:
             error = {
@@ -165,6 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
+        if self.expired():
+            return
         status = self.device.put(self.path.removeprefix("/restconf"), body)
         if status == 0:
             self.close_connection = True

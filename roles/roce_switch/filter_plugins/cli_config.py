@@ -41,13 +41,17 @@ _SYSTEM = re.compile(
 )
 
 
+# A line of the log, which a terminal shows between others: `%LINEPROTO-5-UPDOWN:`, and OS10's with its date.
+_LOG = re.compile(r"(^|\s)%[A-Z][A-Z0-9_]*-[0-7]-[A-Z0-9_]+:|^<\d{1,3}>1 \d{4}-\d\d-\d\dT")
+
+
 def paths(text: str) -> list[Path]:
     """Every line of a configuration with the lines it stands under, in order. Separators are dropped."""
     found: list[Path] = []
     stack: list[tuple[int, str]] = []
     for raw in text.splitlines():
         line = raw.strip()
-        if not line or line.startswith(("!", "#")) or line in ("end", "exit"):
+        if not line or line.startswith(("!", "#")) or line in ("end", "exit") or _LOG.search(line):
             continue
         indent = len(raw) - len(raw.lstrip())
         while stack and stack[-1][0] >= indent:
@@ -133,7 +137,9 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
         ]
         + [f"too much: {_text(p)}" for p in extra],
         "changes": changes,
-        "commands": _commands([(*path[:-1], _undone(path[-1])) for path in extra]) + _commands(missing),
+        # Backwards: what refers to a policy goes before the policy.
+        "commands": _commands([(*path[:-1], _undone(path[-1])) for path in reversed(extra)])
+        + _commands(missing),
         "wanted": [_text(path) for path in want],
         "found": [_text(path) for path in [*ours, *(p for p in want if p in there and p not in set(have))]],
         "running": [_text(path) for path in ours],
@@ -186,6 +192,15 @@ def unsaved(running: str, startup: str) -> list[str]:
     return [masked(_text(path)) for path in one if path not in set(other)] + [
         f"no {masked(_text(path))}" for path in other if path not in set(one)
     ]
+
+
+def unkept(running: str, startup: str, wanted: str, owned: list[str]) -> list[str]:
+    """Lines of this role's that run and were not saved, or are gone and still saved."""
+    ours = set(paths(wanted))
+    one, other = paths(running), paths(startup)
+    gone = [path for path in other if path not in set(one) and any(re.search(o, _text(path)) for o in owned)]
+    lost = [path for path in one if path in ours and path not in set(other)]
+    return [_text(path) for path in lost] + [f"no {_text(path)}" for path in gone]
 
 
 def undo(before: str, now: str, wanted: str, owned: list[str], stored: str = "") -> dict[str, list[str]]:
@@ -298,6 +313,94 @@ def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def original(before: str, wanted: str, owned: list[str]) -> dict[str, list[Path]]:
+    """The lines that a change may touch, as they stood before it: by interface, and all others under ""."""
+    old, want = paths(before), paths(wanted)
+    touched = [
+        p
+        for p in old
+        if p in want or any(re.search(o, _text(p)) for o in owned) or any(_rival(p, w) for w in want)
+    ]
+    kept = [p for p in old if any(t[: len(p)] == p for t in touched)]
+    return {
+        name: [p for p in kept if _section(p) == name] for name in sorted({"", *(_section(p) for p in want)})
+    }
+
+
+def back(kept: dict[str, list[list[str]]], wanted: str, owned: list[str]) -> dict[str, Any]:
+    """The way back: `wanted` and `owned` of a comparison in which the role's own lines are too much."""
+    lines = [tuple(path) for section in kept.values() for path in section]
+    ours = [p for p in paths(wanted) if _section(p) in kept and not (len(p) == 1 and _section(p))]
+    known = "|".join(re.escape(name) for name in kept if name) or "$^"
+    return {
+        "wanted": "".join("   " * (len(path) - 1) + path[-1] + "\n" for path in lines),
+        # Nothing goes from an interface that was not kept.
+        "owned": [f"^(?=(?!interface )|(?:{known}) /)(?:{one.removeprefix('^')})" for one in owned]
+        + [f"^{re.escape(_text(path))}$" for path in ours],
+    }
+
+
+def _section(path: Path) -> str:
+    return path[0] if path[0].startswith("interface ") else ""
+
+
+_LEAST_FREE_BYTES = 4 << 20  # a checkpoint and two configurations of the largest switch, several times
+_CHECKPOINTS = 10  # of a user (Nexus 9000 system management guide, Configuring Rollback)
+
+
+def undoable(nos: str, told: dict[str, str], timeout_s: int) -> list[str]:
+    """Why the switch's way back would not run; empty if it would.
+
+    Args:
+        nos: eos, nxos, os9 or os10.
+        told: what the switch printed: privilege (NX-OS: show user-account), space (dir), and as in `pending`.
+        timeout_s: after how many seconds an unconfirmed change is undone.
+    """
+    reasons = []
+    if nos == "nxos":
+        roles = re.findall(r"(?m)^\s*roles:\s*(.*)$", told["privilege"])
+        if not any(re.search(r"\b(network|vdc)-admin\b", one) for one in roles):
+            has = f"roles {roles[0].strip()}" if roles else "no role that the switch tells"
+            reasons.append(
+                f"this user has {has}; a scheduled rollback runs as this user, and needs network-admin"
+            )
+        remote = re.search(r"(?m)^aaa authentication login default group (?!local\b)(.*)$", told["running"])
+        if remote and not re.search(r"(?m)^scheduler aaa-authentication\b", told["running"]):
+            reasons.append(
+                f"logins are checked by {remote[1].strip()}, and a scheduled rollback then runs only after "
+                "`scheduler aaa-authentication username USER password`: type and save that first"
+            )
+        kept = re.findall(r"(?m)^\s*\d+\) (?!system-|shakedown-)(\S+?):", told["checkpoints"])
+        if len(kept) >= _CHECKPOINTS:
+            reasons.append(f"all {_CHECKPOINTS} checkpoints are taken: free one (`no checkpoint {kept[0]}`)")
+        if timeout_s < 60:
+            reasons.append(f"its timer counts minutes, and roce_switch_confirm_timeout_s is {timeout_s}")
+    else:
+        level = re.search(r"(?i)privilege level(?: is|:) *(-?\d+)", told["privilege"])
+        if not level or int(level[1]) < 15:
+            has = f"privilege {level[1]}" if level else "no privilege that the switch tells"
+            reasons.append(f"this user has {has}; undoing needs 15: log in with it, or set ansible_become")
+    if nos == "eos":
+        state = json.loads(told["sessions"] or "{}")
+        held = [
+            name
+            for name, one in state.get("sessions", {}).items()
+            if one["state"].startswith("pending") and not name.startswith("shakedown-")
+        ]
+        limit = int(state.get("maxOpenSessions", len(held) + 1))
+        if len(held) >= limit:
+            reasons.append(f"all {limit} configuration sessions are open ({', '.join(held)}): end one first")
+        if state.get("saveToStartupConfigOnCommit"):
+            reasons.append(
+                "a commit saves at once (service configuration session commit save startup-config): a "
+                "restart on trial would start with the new configuration: take that line away first"
+            )
+    free = re.search(r"(\d+) bytes free", told["space"])
+    if free and int(free[1]) < _LEAST_FREE_BYTES:
+        reasons.append(f"{free[1]} bytes are free on its flash; undoing and saving need {_LEAST_FREE_BYTES}")
+    return reasons
+
+
 def _undone(line: str) -> str:
     """What takes a line away. `no` before a line that says no is no command; EOS has `default` for it."""
     return f"default {line.removeprefix('no ')}" if line.startswith("no ") else f"no {line}"
@@ -335,5 +438,9 @@ class FilterModule:
             "roce_switch_cli_compare": compare,
             "roce_switch_cli_unsaved": unsaved,
             "roce_switch_cli_undo": undo,
+            "roce_switch_cli_original": original,
+            "roce_switch_cli_back": back,
+            "roce_switch_cli_undoable": undoable,
+            "roce_switch_cli_unkept": unkept,
             "roce_switch_cli_pending": pending,
         }

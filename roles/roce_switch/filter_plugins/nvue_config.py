@@ -13,6 +13,7 @@ Names by release, from NVIDIA's command reference (github.com/CumulusNetworks/do
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -193,7 +194,8 @@ def _at(
         lines.append(f"{'.'.join(where)}: {was} -> {wanted}")
         port = where[1] if where[0] == "interface" else ""
         place = ".".join(where[:-1])
-        changes.append({"port": port, "setting": where[-1], "where": place, "from": was, "to": str(wanted)})
+        to = "not set" if wanted is None else str(wanted)
+        changes.append({"port": port, "setting": where[-1], "where": place, "from": was, "to": to})
     return found
 
 
@@ -211,8 +213,7 @@ def undo(now: list[Tree], before: list[Tree], wanted: Tree, stored: list[Tree]) 
     """
     has, had, told = (_leaves(_set(document)) for document in (now, before, stored))
     ours = _leaves(wanted)
-    back: Tree = {}
-    gone: Tree = {}
+    back: dict[tuple[str, ...], object] = {}
     left = []
     for path in sorted({*has, *had, *ours}):
         is_, was = has.get(path), had.get(path)
@@ -221,12 +222,41 @@ def undo(now: list[Tree], before: list[Tree], wanted: Tree, stored: list[Tree]) 
         if path not in ours or str(is_) not in (str(ours[path]), str(told.get(path))):
             left.append(".".join(path))
             continue
-        tree_, leaf = (back, was) if was is not None else (gone, {})
+        back[path] = was
+    return {"patch": _patch(back), "left": left}
+
+
+def patch(wanted: Tree) -> list[Tree]:
+    """What `nv config patch` takes: the settings, and those that are to be unset (None)."""
+    return _patch(_leaves(wanted))
+
+
+def _patch(leaves: dict[tuple[str, ...], object]) -> list[Tree]:
+    out: Tree = {"unset": {}, "set": {}}
+    for path, value in leaves.items():
+        here = out["unset" if value is None else "set"]
         for key in path[:-1]:
-            tree_ = tree_.setdefault(key, {})
-        tree_[path[-1]] = leaf
-    patch = [{"unset": gone}] * bool(gone) + [{"set": back}] * bool(back)
-    return {"patch": patch, "left": left}
+            here = here.setdefault(key, {})
+        here[path[-1]] = {} if value is None else value
+    return [{kind: tree_} for kind, tree_ in out.items() if tree_]
+
+
+def original(document: list[Tree], wanted: Tree) -> dict[str, object]:
+    """The settings that a change may touch, as they stood before it: as JSON lists of keys. None: not set."""
+    had = _leaves(_set(document))
+    return {json.dumps(path): had.get(path) for path in _leaves(wanted)}
+
+
+def back(kept: dict[str, object]) -> Tree:
+    """The settings to have on the way back to an original."""
+    tree_: Tree = {}
+    for name, value in kept.items():
+        *above, last = json.loads(name)
+        here = tree_
+        for key in above:
+            here = here.setdefault(key, {})
+        here[last] = value
+    return tree_
 
 
 def _set(document: list[Tree]) -> Tree:
@@ -321,5 +351,8 @@ class FilterModule:
             "roce_switch_nvue_difference": difference,
             "roce_switch_nvue_refusals": refusals,
             "roce_switch_nvue_undo": undo,
+            "roce_switch_nvue_patch": patch,
+            "roce_switch_nvue_original": original,
+            "roce_switch_nvue_back": back,
             "roce_switch_nvue_pending": pending,
         }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,28 @@ def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running:
     return reasons
 
 
+def shell_undoable(told: str) -> list[str]:
+    """Why the way back of a switch with a Linux shell would not run, from what `undoable_shell.yml` asks it.
+
+    Lines are `missing WHAT`, `refused WHY`, the state of systemd, and `df -Pk` of the configuration's folder.
+    """
+    reasons = [
+        f"no {what}, without which nothing undoes the change"
+        for what in re.findall(r"(?m)^missing (.+)$", told)
+    ]
+    reasons += re.findall(r"(?m)^refused (.+)$", told)
+    if state := re.search(r"(?m)^(maintenance|stopping|offline|unknown)$", told):
+        reasons.append(f"systemd is {state[1]}: its timers do not run")
+    free = re.search(r"(?m)^\S+ +\d+ +\d+ +(\d+) +\d+% ", told)
+    if not free or int(free[1]) < _LEAST_FREE_KIB:
+        has = f"{free[1]} KiB" if free else "nobody tells how much"
+        reasons.append(f"{has} is free where its configuration lies; undoing needs {_LEAST_FREE_KIB} KiB")
+    return reasons
+
+
+_LEAST_FREE_KIB = 4096  # the old configuration, the new one and a checkpoint of each, several times
+
+
 # Whose a setting is, as the table's last column says it.
 WHOSE = {
     "nobody": "nobody's",
@@ -131,18 +155,112 @@ WHOSE = {
 }
 
 
-def change_table(read: Intent, switch: str) -> list[str]:
-    """The one table before the first change: switch, port, setting, from, to, whose."""
+# The last word of a row of `show ip bgp summary`: a number of prefixes (the session stands) or a state.
+_BGP_ROW = re.compile(r"(?m)^ *([0-9a-fA-F.:]*[.:][0-9a-fA-F.:]+)\s.*?(\S+)\s*$")
+_NXOS_SESSION = re.compile(r"(?m)^ *([0-9a-fA-F.:]+)\s+\S+\s+\d+\s.*?\s([A-Z])\s+\d+/\d+")
+
+
+def health(nos: str, kind: str, printed: str) -> dict[str, str]:
+    """What stands between a switch and its neighbours, by name; nothing where it is not told.
+
+    Args:
+        nos: the system.
+        kind: bgp or lldp.
+        printed: what the command of `_roce_switch_health_asks` printed.
+    """
+    from shakedown.nos.registry import known  # here, as above
+    from shakedown.records.errors import BadInput
+
+    try:
+        if kind == "lldp":
+            reader = known(nos).neighbours
+            found = reader(printed) if reader else {}
+            return {f"LLDP neighbour on {port}": str(sorted(heard)) for port, heard in found.items() if heard}
+        if nos == "nxos":
+            up = [peer for peer, state in _NXOS_SESSION.findall(printed) if state == "E"]
+        elif nos in ("os9", "os10"):
+            up = [peer for peer, last in _BGP_ROW.findall(printed) if last.isdigit()]
+        else:
+            up = list(_established(json.loads(printed or "{}")))
+    except (BadInput, ValueError):
+        return {}
+    return {f"BGP session with {peer}": "established" for peer in up}
+
+
+def _established(tree: object) -> Iterator[str]:
+    """The peers of EOS's and FRR's JSON, at any depth: VRFs and address families stand above them."""
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        if key == "peers" and isinstance(value, dict):
+            for peer, one in value.items():
+                if isinstance(one, dict) and "Established" in (one.get("peerState"), one.get("state")):
+                    yield peer
+        else:
+            yield from _established(value)
+
+
+def lost(now: dict[str, str], before: dict[str, str], kind: str = "") -> list[str]:
+    """What stood before, of one kind (bgp, lldp) or of all, and is not there now. What is new is no loss."""
+    return [name for name in before if name not in now and name.startswith(kind.upper())]
+
+
+_WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+_DAY_MIN = 24 * 60
+
+
+def closed(window: str, trial_s: int, now: str = "") -> list[str]:
+    """Why no change may begin now; empty if it may.
+
+    Args:
+        window: `22:00-05:00`, in the controller's own time; empty: any time.
+        trial_s: seconds that a trial may take, which must lie in the window too.
+        now: `HH:MM`, for tests.
+    """
+    if not window:
+        return []
+    match = _WINDOW.fullmatch(str(window))
+    if not match:
+        return [f"roce_switch_window is {window!r}, not two times such as 22:00-05:00"]
+    begin, end = (int(match[n]) * 60 + int(match[n + 1]) for n in (1, 3))
+    hours, minutes = map(int, (now or time.strftime("%H:%M")).split(":"))
+    since = (hours * 60 + minutes - begin) % _DAY_MIN
+    length = (end - begin) % _DAY_MIN or _DAY_MIN
+    if since + trial_s / 60 < length:
+        return []
+    return [f"outside the window for changes ({window}, a trial of {trial_s} s included): run again in it"]
+
+
+def _risk(read: Intent, nos: str) -> str:
+    """What a change does to traffic on this switch, and what takes it back."""
+    settings = {one["setting"] for one in read.get("changes", [])}
+    way = {"load": "no port goes down", "patch": "the ports in this table go down for a moment"}
+    what = {
+        "sonic": way.get(read.get("way", ""), "`config reload`: ALL ports go down"),
+        "enterprise_sonic": "THE SWITCH REBOOTS, twice if it is undone"
+        if read.get("needs_roce")
+        else "no reboot",
+        "os9": "a reload where PFC changes, and to undo anything",
+    }.get(nos, "no port is taken down")
+    if "mtu" in settings and nos not in ("enterprise_sonic", "os9") and read.get("way", "load") == "load":
+        what += "; a new MTU may take its port down for a moment"
+    timer = {"sonic": "a timer", "cumulus": "NVUE", "eos": "EOS", "nxos": "a scheduled rollback"}.get(nos)
+    return f"risk: {what}; undone by " + (
+        f"{timer} without us" if timer else "this run alone, while it reaches the switch"
+    )
+
+
+def change_table(read: Intent, switch: str, nos: str = "") -> list[str]:
+    """The one table before the first change: switch, port, setting, from, to, whose; and its risk below."""
     rows = [("switch", "port", "setting", "from", "to", "whose")]
     for one in read.get("changes", []):
         where = f"{one['where']} {one['setting']}".strip()
         rows.append((switch, one["port"] or "-", where, one["from"], one["to"], WHOSE[one["whose"]]))
+    risk = [_risk(read, nos)] if nos and nos != "linux" else []
     if len(rows) == 1:
-        return list(read["differences"])
+        return [*read["differences"], *risk]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    ] + risk
 
 
 def others_settings(read: Intent) -> list[str]:
@@ -168,6 +286,10 @@ class FilterModule:
             "roce_switch_cli_refusals": cli_refusals,
             "roce_switch_cli_unread": cli_unread,
             "roce_switch_cli_unready": cli_unready,
+            "roce_switch_shell_undoable": shell_undoable,
+            "roce_switch_health": health,
+            "roce_switch_lost": lost,
+            "roce_switch_closed": closed,
             "roce_switch_change_table": change_table,
             "roce_switch_others_settings": others_settings,
         }

@@ -40,13 +40,16 @@ _FACTORY_VALUES = {
 _CABLES = {"0m", "5m", "40m", "300m"}  # those of buffers_config.j2 and of the platforms' tables
 
 
-def difference(wanted: Tables, found: Tables, effective: list[str] | None = None) -> dict[str, Any]:
+def difference(
+    wanted: Tables, found: Tables, effective: list[str] | None = None, golden: Tables | None = None
+) -> dict[str, Any]:
     """Compare, row by row.
 
     Args:
         wanted: the rows to have.
         found: the switch's CONFIG_DB.
         effective: what its other databases say did not come about (filter roce_switch_sonic_effective).
+        golden: the rows that the role writes, where `wanted` is the way back: what stands so is the role's.
 
     Returns:
         differences (lines), changes (the table: port, setting, from, to, whose), way (load, patch or reload),
@@ -66,21 +69,30 @@ def difference(wanted: Tables, found: Tables, effective: list[str] | None = None
         patch.append({"op": "remove", "path": f"/{table}/{_escaped(key)}"})
     for table, key, fields in _rows(wanted):
         have = _row(found, table, key, split)
+        if fields is None:  # on the way back: the row was not there
+            have = found.get(table, {}).get(key)
+            if have is not None:
+                changes.append(_change(table, key, "", _told(have), "absent", found))
+                hit.setdefault(table, set()).add(key)
+                patch.append({"op": "remove", "path": f"/{table}/{_escaped(key)}"})
+                new_rows = True
+            continue
         other = {f: (have or {}).get(f) for f, value in fields.items() if (have or {}).get(f) != value}
         extra = {} if table in SHARED or have is None else {f: v for f, v in have.items() if f not in fields}
         for field, was in sorted({**other, **extra}.items()):
-            to = fields.get(field, "absent")
+            to = fields.get(field) or "absent"
             changes.append(_change(table, key, field, "absent" if was is None else was, to, found))
             hit.setdefault(table, set()).add(key)
-            if was is None or field in extra:
+            if was is None or field in extra or fields.get(field) is None:
                 new_rows = True
             load.setdefault(table, {}).setdefault(key, {})[field] = to
             unload.setdefault(table, {}).setdefault(key, {})[field] = was or ""
         if (other or extra) and table in PATCHABLE:
             if table not in found and not any(p["path"] == f"/{table}" for p in patch):
                 patch.append({"op": "add", "path": f"/{table}", "value": {}})
-            value = {**(have or {}), **fields} if table in SHARED else fields
+            value = _given({**(have or {}), **fields} if table in SHARED else fields)
             patch.append({"op": "add", "path": f"/{table}/{_escaped(key)}", "value": value})
+    _made_by_the_role(changes, found, golden or {})
     # What was not even asked for cannot have come about.
     missing = [] if changes else list(effective or [])
     way = "reload"
@@ -103,6 +115,17 @@ def difference(wanted: Tables, found: Tables, effective: list[str] | None = None
     }
 
 
+def _made_by_the_role(changes: list[Change], found: Tables, golden: Tables) -> None:
+    """Say of what stands as the role writes it, or as buffermgrd then does, that it is nobody else's."""
+    for one in changes:
+        table, _, key = one["where"].partition("|")
+        made, has = golden.get(table, {}).get(key), found.get(table, {}).get(key)
+        if made and (has == made if one["setting"] == "row" else made.get(one["setting"]) == one["from"]):
+            one["whose"] = "role"
+        elif one["to"] == "absent" and _BUFFERMGRD.fullmatch(key):
+            one["whose"] = "system"
+
+
 def merged(wanted: Tables, found: Tables) -> Tables:
     """The whole CONFIG_DB as it must be: what is found, with the wanted rows in place of theirs."""
     split = _split(wanted, found)
@@ -118,8 +141,48 @@ def merged(wanted: Tables, found: Tables) -> Tables:
         if table in RANGED and key not in out.get(table, {}) and _row(found, table, key, split) == fields:
             continue  # a range says it already
         rows = out.setdefault(table, {})
-        rows[key] = {**rows.get(key, {}), **fields} if table in SHARED else dict(fields)
-    return {table: rows for table, rows in out.items() if rows or table in found}
+        if fields is None:
+            rows.pop(key, None)
+            continue
+        rows[key] = _given({**rows.get(key, {}), **fields} if table in SHARED else fields)
+        if not rows[key]:
+            del rows[key]
+    return {table: rows for table, rows in out.items() if rows or found.get(table) == {}}
+
+
+def _given(fields: dict[str, Any]) -> Fields:
+    """A row without the fields that are to be absent."""
+    return {field: value for field, value in fields.items() if value is not None}
+
+
+def original(found: Tables, wanted: Tables) -> dict[str, Any]:
+    """The rows that a change may touch, as they stood before it. None: a row, or a field, was not there."""
+    kept: dict[str, Any] = {}
+    made = merged(wanted, found)
+    for table in sorted({*wanted, *made}):
+        old, new = found.get(table, {}), made.get(table, {})
+        for key in sorted({*wanted.get(table, {}), *(k for k in {*old, *new} if old.get(k) != new.get(k))}):
+            row = old.get(key)
+            if table in SHARED and key in wanted.get(table, {}):
+                row = {field: (row or {}).get(field) for field in wanted[table][key]}
+            kept[f"{table}|{key}"] = row
+    return kept
+
+
+def back(kept: dict[str, Any], found: Tables) -> dict[str, Any]:
+    """The rows to have on the way back to an original. A profile that others' rows name by now stays."""
+    tables: dict[str, Any] = {}
+    used = {
+        row.get("profile")
+        for key, row in found.get("BUFFER_PG", {}).items()
+        if f"BUFFER_PG|{key}" not in kept
+    }
+    for name, row in kept.items():
+        table, _, key = name.partition("|")
+        if table == "BUFFER_PROFILE" and key in used:
+            continue
+        tables.setdefault(table, {})[key] = row
+    return tables
 
 
 def unsaved(running: Tables, startup: Tables) -> list[str]:
@@ -134,12 +197,15 @@ def unsaved(running: Tables, startup: Tables) -> list[str]:
     ]
 
 
+# How buffermgrd calls the profiles that it makes by itself.
+_BUFFERMGRD = re.compile(r"pg_lossless_\w+_profile")
+
+
 def _kept(table: str, rows: dict[str, Any]) -> dict[str, Any]:
-    own = re.compile(r"pg_lossless_\w+_profile")
     if table == "BUFFER_PROFILE":
-        return {key: row for key, row in rows.items() if not own.fullmatch(key)}
+        return {key: row for key, row in rows.items() if not _BUFFERMGRD.fullmatch(key)}
     if table == "BUFFER_PG":
-        return {key: row for key, row in rows.items() if not own.fullmatch(str(row.get("profile")))}
+        return {key: row for key, row in rows.items() if not _BUFFERMGRD.fullmatch(str(row.get("profile")))}
     return rows
 
 
@@ -249,9 +315,14 @@ def _row(found: Tables, table: str, key: str, split: dict[tuple[str, str], Field
     rows = found.get(table, {})
     if key in rows or table not in RANGED:
         return rows.get(key)
-    port, _, number = key.partition("|")
+    port, numbers = key.partition("|")[0], set(_span(key))
     for other, fields in rows.items():
-        if other.partition("|")[0] == port and int(number) in _span(other) and (table, other) not in split:
+        if (
+            other.partition("|")[0] == port
+            and numbers
+            and numbers <= set(_span(other))
+            and (table, other) not in split
+        ):
             return fields
     return None
 
@@ -389,4 +460,6 @@ class FilterModule:
             "roce_switch_sonic_effective": effective,
             "roce_switch_sonic_undo": undo,
             "roce_switch_sonic_pending": pending,
+            "roce_switch_sonic_original": original,
+            "roce_switch_sonic_back": back,
         }

@@ -1,0 +1,255 @@
+"""Before the first change: would undoing run, may it begin now, what is kept; and what was lost on trial."""
+
+import json
+
+import pytest
+from rendering import PLATFORM, PORTS, cli, cli_owned, cli_text, general, intent, nvue, render
+from rendering import sonic_change as sonic
+
+TOLD = {
+    "privilege": "Current privilege level is 15\n",
+    "sessions": "",
+    "running": "hostname leaf1\n",
+    "checkpoints": "",
+    "space": "  62277025792 bytes total (48000000000 bytes free)\n",
+}
+ADMIN = {"privilege": "user:admin\n        roles:network-admin \n"}
+TEN = {"checkpoints": "".join(f"{n}) mine-{n}:\nCreated by eve\n" for n in range(1, 11))}
+OPEN = {"sessions": json.dumps({"maxOpenSessions": 2, "sessions": {n: {"state": "pending"} for n in "ab"}})}
+SAVES = {"sessions": json.dumps({"saveToStartupConfigOnCommit": True, "sessions": {}})}
+REMOTE = {"running": "feature tacacs+\naaa authentication login default group tac\n"}
+
+
+@pytest.mark.parametrize(
+    ("nos", "told", "words"),
+    [
+        ("eos", {}, ""),
+        ("os9", {}, ""),
+        ("os10", {"space": ""}, ""),
+        ("nxos", ADMIN, ""),
+        ("eos", {"privilege": "Current privilege level is 1\n"}, "privilege 1; undoing needs 15"),
+        ("os10", {"privilege": ""}, "no privilege that the switch tells"),
+        ("nxos", {"privilege": "user:a\n  roles:network-operator \n"}, "has roles network-operator"),
+        ("nxos", {"privilege": ""}, "no role that the switch tells"),
+        ("nxos", ADMIN | REMOTE, "scheduler aaa-authentication username"),
+        (
+            "nxos",
+            ADMIN | {"running": REMOTE["running"] + "scheduler aaa-authentication username a password 7 x\n"},
+            "",
+        ),
+        ("nxos", ADMIN | {"running": "aaa authentication login default group local\n"}, ""),
+        ("nxos", ADMIN | TEN, "all 10 checkpoints are taken: free one (`no checkpoint mine-1`)"),
+        ("nxos", ADMIN | {"checkpoints": TEN["checkpoints"].replace("mine", "system-fm")}, ""),
+        ("eos", OPEN, "all 2 configuration sessions are open (a, b)"),
+        ("eos", {"sessions": OPEN["sessions"].replace('"b"', '"shakedown-1"')}, ""),
+        ("eos", SAVES, "a commit saves at once"),
+        (
+            "os9",
+            {"space": "flash: 2056916992 bytes total (40960 bytes free)\n"},
+            "40960 bytes are free on its flash",
+        ),
+    ],
+)
+def test_a_change_whose_undo_would_not_run_is_refused_in_one_line(nos, told, words):
+    """Catches a trial begun whose timer, checkpoint, session or user cannot take it back."""
+    reasons = cli.undoable(nos, TOLD | told, 300)
+    assert bool(reasons) == bool(words) and words in "; ".join(reasons)
+    assert len(reasons) < 2 and "\n" not in "".join(reasons)
+
+
+def test_a_timer_of_less_than_a_minute_is_refused_on_nxos():
+    """Catches `time start +00:00`, which runs the rollback at once, or never."""
+    assert "counts minutes" in cli.undoable("nxos", TOLD | ADMIN, 59)[0]
+    assert cli.undoable("nxos", TOLD | ADMIN, 60) == []
+
+
+DF = "/dev/sda3 32896880 9000000 {} 30% /host\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ("running\n" + DF.format(20000000), ""),
+        ("degraded\n" + DF.format(20000000), ""),
+        ("missing systemd-run\nrunning\n" + DF.format(20000000), "no systemd-run"),
+        ("missing nv config apply --confirm\n" + DF.format(20000000), "no nv config apply --confirm"),
+        ("refused settings of root are pending\n" + DF.format(20000000), "settings of root are pending"),
+        ("maintenance\n" + DF.format(20000000), "systemd is maintenance"),
+        ("running\n" + DF.format(100), "100 KiB is free"),
+        ("running\n", "nobody tells how much"),
+    ],
+)
+def test_a_shell_without_its_timer_or_its_room_is_refused(told, words):
+    """Catches SONiC without systemd-run, Cumulus without --confirm, and a full disk."""
+    reasons = general.shell_undoable(told)
+    assert bool(reasons) == bool(words) and words in "; ".join(reasons)
+
+
+@pytest.mark.parametrize(
+    ("window", "now", "trial_s", "open_"),
+    [
+        ("", "12:00", 300, True),
+        ("22:00-05:00", "23:30", 300, True),
+        ("22:00-05:00", "04:50", 300, True),
+        ("22:00-05:00", "04:56", 300, False),
+        ("22:00-05:00", "12:00", 300, False),
+        ("08:00-09:00", "08:00", 300, True),
+        ("8-9", "08:00", 300, False),
+    ],
+)
+def test_a_change_begins_and_ends_in_its_window(window, now, trial_s, open_):
+    """Catches an undo that falls into working hours, a window over midnight read as none, a typing error."""
+    assert (general.closed(window, trial_s, now) == []) == open_
+
+
+FRR = json.dumps(
+    {
+        "default": {
+            "ipv4Unicast": {"peers": {"10.0.0.1": {"state": "Established"}, "swp51": {"state": "Idle"}}}
+        }
+    }
+)
+EOS = json.dumps({"vrfs": {"default": {"peers": {"10.0.0.1": {"peerState": "Established"}}}}})
+NXOS = """VRF default, local ASN 65001
+Neighbor        ASN    Flaps LastUpDn|LastRead|LastWrit St Port(L/R)  Notif(S/R)
+10.0.0.1        65000 0     1d02h   |never   |never    E   179/51453        0/0
+10.0.0.2        65000 3     00:01:00|never   |never    I   0/0              0/0
+"""
+DELL = """BGP router identifier 10.9.9.9 local AS number 65001
+Neighbor      AS      MsgRcvd  MsgSent  Up/Down    State/Pfx
+10.0.0.1      65000   100      99       1d02h      12
+10.0.0.2      65000   0        0        never      Active
+"""
+
+
+@pytest.mark.parametrize(
+    ("nos", "printed"),
+    [("sonic", FRR), ("cumulus", FRR), ("eos", EOS), ("nxos", NXOS), ("os9", DELL), ("os10", DELL)],
+)
+def test_a_session_that_was_lost_on_trial_is_named(nos, printed):
+    """Catches an uplink's session that goes down under the change, kept all the same."""
+    before = general.health(nos, "bgp", printed)
+    assert before == {"BGP session with 10.0.0.1": "established"}
+    worse = (
+        printed.replace("Established", "Active").replace(" E   179", " I   179").replace(" 12\n", " Idle\n")
+    )
+    assert general.lost(general.health(nos, "bgp", worse), before) == ["BGP session with 10.0.0.1"]
+    assert general.lost({}, before, "lldp") == []
+    assert general.health(nos, "bgp", "% BGP inactive") == general.health(nos, "lldp", "% LLDP is off") == {}
+
+
+@pytest.mark.parametrize(
+    ("nos", "read", "words"),
+    [
+        ("sonic", {"way": "reload"}, "ALL ports go down; undone by a timer"),
+        ("sonic", {"way": "load", "changes": []}, "no port goes down"),
+        (
+            "enterprise_sonic",
+            {"needs_roce": True},
+            "REBOOTS, twice if it is undone; undone by this run alone",
+        ),
+        (
+            "eos",
+            {"changes": [{"setting": "mtu", "port": "", "where": "", "from": "", "to": "", "whose": "role"}]},
+            "a new MTU",
+        ),
+    ],
+)
+def test_the_table_ends_with_the_risk(nos, read, words):
+    """Catches --check that shows lines and not that they take every port down."""
+    assert words in general.change_table({"differences": ["x"], **read}, "leaf1", nos)[-1]
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos", "os9", "os10"])
+def test_a_log_line_between_is_nobodys_work(nos):
+    """Catches a line of the log, shown on the terminal, refused or saved as another admin's."""
+    from tests.switches.cli_device import LOG_LINES
+
+    text = cli_text(nos, intent())
+    assert cli.paths(text + LOG_LINES[nos] + "\n") == cli.paths(text)
+
+
+def test_what_the_switch_did_not_save_is_named():
+    """Catches "as wanted" over a configuration that a restart takes away."""
+    wanted = cli_text("eos", intent())
+    owned = cli_owned("eos", intent())
+    assert cli.unkept(wanted, wanted, wanted, owned) == []
+    assert cli.unkept(wanted, "hostname leaf1\n", wanted, owned) == [" / ".join(p) for p in cli.paths(wanted)]
+    stale = wanted + "priority-flow-control all off\n"
+    assert cli.unkept(wanted, stale, wanted, owned) == ["no priority-flow-control all off"]
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos", "os9", "os10"])
+def test_the_way_back_of_a_command_line_is_exactly_what_was_kept(nos):
+    """Catches lines of ours left, others' lines taken or typed, and a port that was never kept."""
+    one, other = PORTS[nos]
+    # The second port is cabled later, and has something of its own then.
+    ports = [{"port": one, "host": "n1", "netdev": "fab0", "rail": "rail0"}]
+    wanted, owned = cli_text(nos, intent(), ports), cli_owned(nos, intent())
+    before = f"hostname leaf1\ninterface {one}\n   description a\n   mtu 1500\n"
+    before += f"interface {other}\n   description b\n"
+    kept = json.loads(json.dumps(cli.original(before, wanted, owned)))
+    assert kept == {"": [], f"interface {one}": [[f"interface {one}"], [f"interface {one}", "mtu 1500"]]}
+    both = cli_text(nos, intent())
+    running = "hostname changed\n" + both + "vlan 7\n"
+    way = cli.back(kept, both, owned)
+    read = cli.compare(way["wanted"], running, way["owned"])
+    typed = read["commands"]
+    assert f"interface {one}" in typed and "mtu 1500" in typed
+    assert not [
+        line
+        for line in typed
+        if other in line or "vlan" in line or "hostname" in line or "description" in line
+    ]
+    assert cli.compare(way["wanted"], before, way["owned"])["differences"] == []
+    # What refers to a policy goes before the policy.
+    assert [line for line in typed if line.startswith("no ") and "ROCE" in line][-1].startswith(
+        ("no qos", "no wred", "no class", "no dcb", "no trust", "no policy")
+    )
+
+
+def test_the_way_back_of_sonic_is_exactly_what_was_kept():
+    """Catches a row of ours that stays, a range of somebody's that stays split, and others' fields."""
+    wanted = render("sonic", intent())
+    before = {
+        **PLATFORM,
+        "QUEUE": {"Ethernet0|3-4": {"scheduler": "scheduler.0"}},
+        "VLAN": {"Vlan7": {"vlanid": "7"}},
+    }
+    kept = json.loads(json.dumps(sonic.original(before, wanted)))
+    assert not [name for name in kept if name.startswith(("VLAN", "DEVICE_METADATA"))]
+    running = sonic.merged(wanted, before)
+    running["PORT"]["Ethernet0"]["description"] = "set later"
+    back = sonic.back(kept, running)
+    there = sonic.merged(back, running)
+    assert there["PORT"]["Ethernet0"].pop("description") == "set later"
+    assert there == before
+    read = sonic.difference(back, running, [], wanted)
+    assert (
+        read["differences"]
+        and read["way"] == "reload"
+        and not [c for c in read["changes"] if c["whose"] == "other"]
+    )
+    assert sonic.difference(back, before)["differences"] == []
+    # The switch names the profile by itself once it is there; another port may come to use it.
+    (profile,) = (key for key in running["BUFFER_PROFILE"] if key.startswith("pg_lossless"))
+    del wanted["BUFFER_PROFILE"][profile]
+    assert not [c for c in sonic.difference(back, running, [], wanted)["changes"] if c["whose"] == "other"]
+    used = {**running, "BUFFER_PG": {**running["BUFFER_PG"], "Ethernet8|3": {"profile": profile}}}
+    assert profile not in sonic.back(kept, used).get("BUFFER_PROFILE", {})
+    undone = sonic.undo(sonic.merged(back, running), running, back)
+    assert undone["target"] == running and undone["left"] == []
+
+
+def test_the_way_back_of_cumulus_is_exactly_what_was_kept():
+    """Catches a setting of ours that stays set, and one of somebody's that is not set again."""
+    wanted = render("cumulus", intent())
+    before = [{"set": {"interface": {"swp1": {"link": {"mtu": 9216}}, "eth0": {"ip": {"address": {}}}}}}]
+    kept = json.loads(json.dumps(nvue.original(before, wanted)))
+    back = nvue.back(kept)
+    unset, given = nvue.patch(back)
+    assert given == {"set": {"interface": {"swp1": {"link": {"mtu": 9216}}}}}
+    assert unset["unset"]["qos"]["roce"] and "link" in unset["unset"]["interface"]["swp2"]
+    assert nvue.difference(back, before[0]["set"])["differences"] == []
+    read = nvue.difference(back, wanted)
+    assert read["differences"] and not [c for c in read["changes"] if c["whose"] == "other"]
