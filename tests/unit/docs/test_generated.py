@@ -11,7 +11,7 @@ import pytest
 from generator import models, published
 from generator import roles as of_roles
 from generator.fields import rows
-from generator.switch_cases import SYSTEMS, cases
+from generator.switch_cases import STEPS, SYSTEMS, cases, matrix, of_system
 
 from shakedown.daytwo.nightly.playbook import NightlyConfig
 from shakedown.nos import registry
@@ -108,6 +108,30 @@ def test_every_vendors_system_is_a_column():
     assert set(SYSTEMS) == set(registry.SYSTEMS) - {"linux"}
 
 
+def _takes(held, system):
+    """Hold that a test is there, and takes this system, by its name or by a list of all."""
+    file, _, name = held.partition("::")
+    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+    function = next((one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name), None)
+    assert function, held
+    # A test over several systems must be given this one, by its name or by a list of all.
+    given = "".join(ast.unparse(one) for one in function.decorator_list)
+    if "'nos'" not in given:
+        return
+    lists = {
+        target.id: ast.unparse(one.value)
+        for path in (ROOT / "tests" / file).parent.glob("test_*.py")  # one takes another's lists
+        for one in [*ast.parse(path.read_text(encoding="utf-8")).body, *tree.body]
+        if isinstance(one, ast.Assign)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    named = given
+    for _ in range(2):  # a list may be made from another
+        named += "".join(text for name, text in lists.items() if re.search(rf"\b{name}\b", named))
+    assert f"'{system}'" in named or "SYSTEMS" in given, (system, held)
+
+
 @pytest.mark.parametrize("entry", cases(), ids=lambda entry: entry["case"])
 def test_a_case_has_a_test_or_a_reason_for_every_system(entry):
     """Catches an empty cell, and a test that was renamed or taken away under the table."""
@@ -117,24 +141,19 @@ def test_a_case_has_a_test_or_a_reason_for_every_system(entry):
         if isinstance(held, dict):
             assert set(held) == {"none"} and len(held["none"]) > 20, (system, held)
             continue
-        file, _, name = held.partition("::")
-        tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
-        function = next(
-            (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name), None
-        )
-        assert function, held
-        # A test over several systems must be given this one, by its name or by a list of all.
-        given = "".join(ast.unparse(one) for one in function.decorator_list)
-        if "'nos'" in given:
-            lists = {
-                target.id: ast.unparse(one.value)
-                for one in tree.body
-                if isinstance(one, ast.Assign)
-                for target in one.targets
-                if isinstance(target, ast.Name)
-            }
-            named = given + "".join(text for name, text in lists.items() if name in given)
-            assert f"'{system}'" in named or "SYSTEMS" in given, (system, held)
+        _takes(held, system)
+
+
+@pytest.mark.parametrize("what", matrix())
+def test_a_cell_of_the_matrix_has_a_test_or_a_reason_or_is_said(what):
+    """Catches a step that is forgotten, a cell that is held and cannot be had, and a test that is gone."""
+    assert set(matrix()[what]) == set(STEPS)
+    for step, cell in matrix()[what].items():
+        named = [one for kind in cell.values() for systems in kind.values() for one in systems.split()]
+        assert len(named) == len(set(named)) and set(named) <= set(SYSTEMS), (what, step)
+        for system in SYSTEMS:
+            for held in of_system(cell, "held", system):
+                _takes(held, system)
 
 
 ROWS = {
