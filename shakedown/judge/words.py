@@ -274,6 +274,7 @@ def not_as_planned(item: PlanItem, cell: str) -> str:
         "mpi_allreduce_transport": f"MPI all-reduce on {where} does not run as planned",
         "mpi_pingpong_transport": f"MPI ping-pong on {where} does not run as planned",
         "nccl_transport": f"NCCL {operation}{_over(item)} on {where} does not run as planned",
+        "ordered": f"{where} is not what was ordered: {params.get('what')}",
         "pcie_path": f"the PCIe path of GPU {gpu} at {where} is not as planned",
         "settings": f"the settings of {where}{rail} are not as wanted",
         "switch_settings": f"the settings of {where}{f' for port {port}' if port else ''} are not as wanted",
