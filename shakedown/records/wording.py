@@ -220,14 +220,9 @@ BLAMES: dict[str, Blame] = {
         "any other limit of the same height",
         "lspci -vv | grep LnkSta",
     ),
-    "nvls-off": Blame(
-        "likely NVLink SHARP (NVLS) not used", (_RATE,), "a slow GPU or link", "grep NVLS LOG"
-    ),
+    "nvls-off": Blame("likely NVLink SHARP (NVLS) not used", (_RATE,), "a slow GPU or link", "grep NVLS LOG"),
     "tcp": Blame(
-        "likely TCP instead of RDMA, as over TCP",
-        (_RATE,),
-        "a rail that is next to dead",
-        "grep NET/ LOG",
+        "likely TCP instead of RDMA, as over TCP", (_RATE,), "a rail that is next to dead", "grep NET/ LOG"
     ),
     "one-nic-half": Blame(
         "half rate, likely one NIC at half rate, which a ring waits for",
