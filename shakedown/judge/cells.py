@@ -61,7 +61,7 @@ def signature(m: Measurement | PlanItem, nodes: int, value: float, reference: Re
 
 def _hint(name: str, /, **of: object) -> Hint:
     says = BLAMES[name].says.format(**of)
-    return Hint(says.partition("likely ")[2], BLAMES[name].told(**of))
+    return Hint(says.partition("likely ")[2].partition(" (at most")[0], BLAMES[name].told(**of))
 
 
 def _link_hint(value_gbps: float, ceiling_gbps: float) -> Hint | None:

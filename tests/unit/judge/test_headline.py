@@ -54,7 +54,7 @@ def test_a_slow_nic_is_told_as_one_would_say_it():
     found = verdict([MESH], [(0, 0, {"value": 190.0}), (0, 1, GOOD), (0, 2, GOOD)])
     assert found.reason == (
         "n1's NIC on rail1 sends to n2 at 190.0 Gb/s, 392.0 wanted (-52 %): "
-        "likely a PCIe link at half width or a link at half speed; 1 of 3 cells failed"
+        "likely a PCIe link at half width or a link at half speed, or another's traffic; 1 of 3 cells failed"
     )
 
 
