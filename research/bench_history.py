@@ -32,7 +32,8 @@ from shakedown.daytwo.history.store import (
     write_parquet,
 )
 from shakedown.records.base import Better, Outcome
-from shakedown.run.folder import to_json, write_aside
+from shakedown.records.untrusted import write_aside
+from shakedown.run.folder import to_json
 
 METRICS = 20
 START = datetime(2025, 11, 1, 2, tzinfo=UTC)

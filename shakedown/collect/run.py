@@ -36,6 +36,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_bytes, read_evidence, read_record
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
+from shakedown.records.untrusted import write_aside
 from shakedown.records.wording import count, ended, printable
 from shakedown.run.files import redact_folder
 from shakedown.run.folder import (
@@ -48,7 +49,6 @@ from shakedown.run.folder import (
     RESULTS,
     lines_of,
     set_aside,
-    write_aside,
     write_lines,
 )
 

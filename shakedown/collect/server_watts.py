@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from shakedown.intent.places import parse_strict
 from shakedown.records.base import Record, shape
 from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import loads, read_plain
+from shakedown.records.untrusted import append_line, loads, read_plain
 from shakedown.records.wording import FILE_NAME
 from shakedown.run.folder import RAW
 from shakedown.run.server_power import FOLDER, MOST_WATTS, PowerSample
@@ -301,17 +301,21 @@ def sample(
 
     def follow(node: str) -> None:
         good = bad = 0
-        with (folder / f"{node}.jsonl").open("a", encoding="utf-8") as out:
-            while True:
-                begun = time.monotonic()
-                found = _once(readers[node])
-                good, bad = good + (found.watts is not None), bad + (found.watts is None)
-                out.write(found.model_dump_json(by_alias=True, exclude_none=True) + "\n")
-                out.flush()
-                counts[node] = good, bad
-                pause = max(0.0, begun + every_s - time.monotonic())
-                if time.monotonic() + pause >= until or stop.wait(pause):
-                    return
+        while True:
+            begun = time.monotonic()
+            found = _once(readers[node])
+            kept = found.watts is not None
+            try:
+                append_line(
+                    folder / f"{node}.jsonl", found.model_dump_json(by_alias=True, exclude_none=True).encode()
+                )
+            except OSError:  # a full disk loses this reading, and the next one is tried
+                kept = False
+            good, bad = good + kept, bad + (not kept)
+            counts[node] = good, bad
+            pause = max(0.0, begun + every_s - time.monotonic())
+            if time.monotonic() + pause >= until or stop.wait(pause):
+                return
 
     threads = [threading.Thread(target=follow, args=(node,), daemon=True) for node in readers]
     for thread in threads:

@@ -63,7 +63,7 @@ def plan(
         rounds_of,
     )
     from shakedown.benchmarks.perftest.mesh.spec import parse_spec
-    from shakedown.run.folder import write_aside
+    from shakedown.records.untrusted import write_aside
 
     data = _read(spec)
     _choose_pairs(data, mode, pairs, seed, spec)
@@ -156,7 +156,7 @@ def confirm(
         suspects,
         unexplained,
     )
-    from shakedown.run.folder import write_aside
+    from shakedown.records.untrusted import write_aside
 
     parsed, digest = read_spec(spec)
     pairs, gathered, run = _results(folder, parsed, digest)

@@ -37,6 +37,7 @@ def topology(
     Nothing is changed on the host: a small Python program is sent over ssh and reads sysfs. Exit status 1:
     something is wrong, such as a link that trained down or a GPU without a near NIC.
     """
+    from shakedown.records.untrusted import write_aside
     from shakedown.topology import host_map
     from shakedown.topology.host_map import pairs, parse_topology, problems
     from shakedown.topology.picture import picture
@@ -48,9 +49,7 @@ def topology(
     found = parse_topology(file.read_bytes() if file.is_file() else _probe(host), file=host)
     wrong = problems(found)
     if svg:
-        aside = svg.with_name(f".{svg.name}.partial")
-        aside.write_text(picture(found), encoding="utf-8")
-        aside.replace(svg)
+        write_aside(svg, picture(found).encode())
     if gres:
         print(host_map.gres_conf(found), end="")
     elif ranks:

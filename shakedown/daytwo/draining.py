@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import os
 import re
 import time
 from collections import defaultdict
@@ -18,7 +17,7 @@ from shakedown.judge.verdict import Judged
 from shakedown.records.base import Outcome, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search
-from shakedown.records.untrusted import loads
+from shakedown.records.untrusted import append_line, loads
 from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import count, printable
 from shakedown.run.folder import Run
@@ -312,14 +311,7 @@ class Drainer:
 
     def _write(self, **entry: str) -> None:
         line = {"time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **entry}
-        with self.log.open("a+b") as file:
-            # A disk that was full has left half a line: what is added to it would be no entry either.
-            end = file.seek(0, os.SEEK_END)
-            if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
-                file.write(b"\n")
-            file.write(json.dumps(line).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.log, json.dumps(line).encode())
 
     def _drained_for(self) -> dict[str, str]:
         """Return the run for which each node was drained last, and not given back since."""

@@ -20,6 +20,7 @@ from typing import Any
 from shakedown.onnode.counters import unwritable
 from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER, forget, node_name, notes_of
+from shakedown.records.untrusted import write_aside
 from shakedown.run.ownership import LINK, MANIFEST, is_of_nodes, journals_of, writers
 from shakedown.run.redact import redact_bytes
 from shakedown.run.service import SIGNER, sign
@@ -43,8 +44,7 @@ def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[
             continue
         clean = redact_bytes(content)
         if clean != content:  # else it would be done later, and be no longer what was signed
-            (folder / f"{name}.partial").write_bytes(clean)
-            (folder / f"{name}.partial").replace(folder / name)
+            write_aside(folder / name, clean)
         files[name] = hashlib.sha256(clean).hexdigest()
     return {
         "schema": 1,
@@ -69,7 +69,7 @@ def main(argv: list[str], path: str = SIGNER) -> int:
         first = os.environ.get("SLURM_PROCID", "0") == "0"
         document = manifest(folder, node, nodes, first=first)
         text = json.dumps(document, indent=1) + "\n"
-        _write(folder / MANIFEST.format(node=node), text)
+        write_aside(folder / MANIFEST.format(node=node), text.encode())
     except OSError as error:
         return unwritable(node, folder, error)
     except ValueError as error:
@@ -80,19 +80,14 @@ def main(argv: list[str], path: str = SIGNER) -> int:
     except (OSError, ValueError) as error:
         print(f"{node}: its outputs are not signed: {path}: {error}", file=sys.stderr)
         return 1
-    _write(folder / LINK.format(node=node), json.dumps({"schema": 1, **signed}, indent=1) + "\n")
+    link = json.dumps({"schema": 1, **signed}, indent=1) + "\n"
+    write_aside(folder / LINK.format(node=node), link.encode())
     forget(folder)
     if changed := document.get("changed"):
         print(
             f"{node}: not signed, because it is not what {node} wrote: {', '.join(changed)}", file=sys.stderr
         )
     return 1 if changed else 0
-
-
-def _write(path: Path, text: str) -> None:
-    aside = path.with_suffix(".partial")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
 
 
 if __name__ == "__main__":

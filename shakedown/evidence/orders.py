@@ -31,9 +31,10 @@ from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_bytes, read_record
 from shakedown.records.refusals import refusal
 from shakedown.records.results import Snapshot
+from shakedown.records.untrusted import write_aside
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
-from shakedown.run.folder import INVENTORY, JOBS, ORDER, ORDER_SIGNATURE, PLAN, to_json, write_aside
+from shakedown.run.folder import INVENTORY, JOBS, ORDER, ORDER_SIGNATURE, PLAN, to_json
 
 _LARGEST = 16 << 20
 

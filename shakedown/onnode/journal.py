@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.noted import note, note_line
+from shakedown.records.untrusted import append_line
 
 NONCE = "SHAKEDOWN_NONCE"  # the environment variable that jobs of an order have
 _GRACE_S = 10.0  # between SIGTERM, on which srun ends its own step, and SIGKILL
@@ -225,9 +226,6 @@ class Journal:
             "problem": problem,
             **of_order(),
         }
-        line = json.dumps(record).encode() + b"\n"
-        with self.path.open("ab") as journal:
-            journal.write(line)
-            journal.flush()
-            os.fsync(journal.fileno())
-        note_line(self.path, line)
+        line = json.dumps(record).encode()
+        append_line(self.path, line)
+        note_line(self.path, line + b"\n")

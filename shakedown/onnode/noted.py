@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from shakedown.records.untrusted import write_aside
 from shakedown.run import service
 
 ORDER = "SHAKEDOWN_ORDER"  # the environment variable that jobs of an order have, beside journal.NONCE
@@ -52,12 +53,9 @@ def note(folder: Path, *names: str) -> None:
 
 def leave(folder: Path, name: str, document: object) -> Path:
     """Write a JSON file of a job whole or not at all, note it, and return where it is. Raises OSError."""
-    final = folder / name
-    aside = final.with_suffix(".partial")
-    aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    aside.replace(final)
+    write_aside(folder / name, (json.dumps(document, indent=1) + "\n").encode())
     note(folder, name)
-    return final
+    return folder / name
 
 
 def note_line(journal: Path, line: bytes) -> None:

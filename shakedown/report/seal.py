@@ -21,11 +21,12 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import LARGEST_DOCUMENT, open_plain, read_bytes
+from shakedown.records.untrusted import write_aside
 from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
 from shakedown.report.write import outdated
 from shakedown.run.files import SIGNATURE, SUMS, empty_folders, leftovers, redacted_files, run_files
-from shakedown.run.folder import JOBS, VERDICT, to_json, write_aside
+from shakedown.run.folder import JOBS, VERDICT, to_json
 
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 # What nobody can say who has not the order: whoever holds a trusted key could have made all of it.

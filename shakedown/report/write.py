@@ -13,6 +13,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import open_plain, read_bytes
+from shakedown.records.untrusted import write_aside
 from shakedown.report import html, machines
 from shakedown.report import html as markdown
 from shakedown.report import html as raw
@@ -87,13 +88,13 @@ def _report(folder: Path, output: Path | None) -> Written:
     excerpts = raw.excerpts(folder, model.raw_paths)
     if output is not None:
         base = os.path.relpath(folder.resolve(), output.resolve().parent)
-        runs.write_aside(output, html.render_html(model, excerpts, base).encode())
+        write_aside(output, html.render_html(model, excerpts, base).encode())
         return Written(model.verdict.outcome, model.verdict.reason, (output,))
     contents = _contents(model, excerpts)
     if os.path.lexists(folder / SUMS):
         _refuse_change(folder, contents)
     for name, content in contents.items():
-        runs.write_aside(folder / name, content.encode())
+        write_aside(folder / name, content.encode())
     return Written(model.verdict.outcome, model.verdict.reason, tuple(folder / name for name in contents))
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_bytes, read_output
-from shakedown.run.folder import COUNTERS, INVENTORY, RAW, RESULTS, write_aside
+from shakedown.records.untrusted import write_aside
+from shakedown.run.folder import COUNTERS, INVENTORY, RAW, RESULTS
 from shakedown.run.redact import redact_bytes
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"

@@ -23,6 +23,7 @@ from shakedown.records.reading import (
 )
 from shakedown.records.refusals import refusal
 from shakedown.records.results import CounterReading, Measurement, RunProblem, Snapshot
+from shakedown.records.untrusted import write_aside
 from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
 
@@ -171,25 +172,6 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
     # Most lines have no such letter, and one letter is found faster than a word.
     if not tidy or (b"N" in line and b"NaN" in line) or (b"I" in line and b"Infinity" in line):
         strict_json(line, path, number)
-
-
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a file so that it is either the old or the new one, never half of it.
-
-    Raises OSError: with its name, which the system does not give for a disk that is full.
-    """
-    # Cut: a name may be as long as file systems allow.
-    aside = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
-    try:
-        with aside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def to_json(record: Record) -> bytes:

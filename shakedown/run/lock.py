@@ -22,7 +22,8 @@ from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
 from shakedown.records.refusals import read_as
-from shakedown.run.folder import to_json, write_aside
+from shakedown.records.untrusted import write_aside
+from shakedown.run.folder import to_json
 
 PROC = Path("/proc")
 _PLAYBOOK = "ansible-playbook"

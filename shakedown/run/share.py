@@ -12,9 +12,9 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from shakedown.records.reading import LARGEST_OUTPUT
+from shakedown.records.untrusted import append_whole
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -87,6 +87,8 @@ class Share:
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(aside, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+                with suppress(OSError):  # as `settle`
+                    os.fsync(folder)
             finally:
                 self._unlink(aside, folder)
 
@@ -106,25 +108,12 @@ class Share:
             path: the file, made if need be.
             line_after: returns the line without its end for the lines that are there.
         """
-        with self.open(path, os.O_RDWR | os.O_CREAT) as file, os.fdopen(os.dup(file), "r+b") as chain:
+        with self.open(path, os.O_RDWR | os.O_CREAT) as file, os.fdopen(os.dup(file), "rb") as chain:
             fcntl.flock(file, fcntl.LOCK_EX)
             content = chain.read()
-            whole = content.rfind(b"\n") + 1
-            try:
-                _write(chain, whole, line_after(content[:whole].splitlines()) + b"\n")
-            except OSError:
-                os.ftruncate(file, whole)
-                raise
+            append_whole(file, line_after(content[: content.rfind(b"\n") + 1].splitlines()))
 
     @staticmethod
     def _unlink(name: str, folder: int) -> None:
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
-
-
-def _write(file: IO[bytes], at: int, line: bytes) -> None:
-    file.truncate(at)
-    file.seek(at)
-    file.write(line)
-    file.flush()
-    os.fsync(file.fileno())

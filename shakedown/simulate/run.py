@@ -15,6 +15,7 @@ from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind, Remeasure
 from shakedown.records.results import Component, CounterReading, Snapshot
+from shakedown.records.untrusted import write_aside
 from shakedown.run.folder import (
     COUNTERS,
     JOBS,
@@ -22,7 +23,6 @@ from shakedown.run.folder import (
     RESULTS,
     plan_to_json,
     to_json,
-    write_aside,
     write_inventory,
     write_lines,
 )

@@ -17,8 +17,9 @@ from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord
+from shakedown.records.untrusted import write_aside
 from shakedown.records.verdict import Verdict
-from shakedown.run.folder import to_json, write_aside
+from shakedown.run.folder import to_json
 
 # The kinds of jobs of each, so that every kind of which there is a good run is here once.
 RUNS = {"lab_healthy": ("settings", "mesh", "mpi_pingpong", "mpi_allreduce"), "h200_rate_2": ("gpu_rate",)}

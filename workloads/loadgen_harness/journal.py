@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from loadgen_harness.search import SearchRun, Step
 from loadgen_harness.time_breakdown import TimeBreakdown
 from shakedown.onnode.journal import now
+from shakedown.records.untrusted import append_line
 
 if TYPE_CHECKING:
     from shakedown.benchmarks.inference.output import LoadGenResult
@@ -104,7 +104,4 @@ class Journal:
 
     def _write(self, entry: dict[str, Any]) -> None:
         self._lines.append(entry)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, json.dumps(entry).encode())

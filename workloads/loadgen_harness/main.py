@@ -10,7 +10,6 @@ was done and FOLDER/outputs.jsonl which cells it measures.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sys
@@ -28,6 +27,7 @@ from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
 from shakedown.onnode.journal import now, of_order
 from shakedown.onnode.noted import node_name
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.untrusted import write_aside
 
 TEST = "resnet50_server"
 PERCENTILE = 0.99
@@ -141,7 +141,7 @@ def note(
     """Write a search's document and its line in the journal; an earlier start's line goes."""
     document["node"] = node_name()
     name = f"search.g{gpus}.json"
-    _replace(folder / name, json.dumps(document, indent=1) + "\n")
+    write_aside(folder / name, (json.dumps(document, indent=1) + "\n").encode())
     record = {
         "schema": 1,
         "tool": "inference",
@@ -159,16 +159,7 @@ def note(
     # A search that goes on after a kill says again what it had found before: one line for a cell.
     before = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
     others = [line for line in before if f'"file": "{name}"' not in line]
-    _replace(journal, "".join(f"{line}\n" for line in [*others, json.dumps(record)]))
-
-
-def _replace(path: Path, text: str) -> None:
-    aside = path.with_name(f"{path.name}.partial")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    write_aside(journal, "".join(f"{line}\n" for line in [*others, json.dumps(record)]).encode())
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ from shakedown.benchmarks.lora.settings import INSTALL, TrainingSpec
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.software import ordered, origin
 from shakedown.records.errors import BadInput
+from shakedown.records.untrusted import write_aside
 
 LOG, LAUNCHER_LOG = "lora.jsonl", "lora.err"
 EXIT_MISSING = 127
@@ -168,9 +169,7 @@ def merge(folder: Path, *, trained: bool) -> None:
     lines = [header, *(steps[key] for key in sorted(steps))]
     if trained and steps:
         lines.append(_summary(steps, elapsed_s, aside_s))
-    aside = folder / f"{LOG}.partial"
-    aside.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    aside.replace(folder / LOG)
+    write_aside(folder / LOG, "".join(json.dumps(line) + "\n" for line in lines).encode())
     for path in paths:
         path.unlink()  # every line of it is in the job's log
 

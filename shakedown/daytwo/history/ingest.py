@@ -28,7 +28,8 @@ from shakedown.judge.judged import judge_run
 from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search
 from shakedown.records.results import Snapshot
-from shakedown.run.folder import Run, to_json, write_aside
+from shakedown.records.untrusted import write_aside
+from shakedown.run.folder import Run, to_json
 
 # Of how many outputs an entry keeps the digest: the least ones, which two copies of any run have in common.
 OUTPUTS_KEPT = 32

@@ -28,9 +28,9 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_bytes
 from shakedown.records.results import Snapshot
-from shakedown.records.untrusted import loads
+from shakedown.records.untrusted import loads, write_aside
 from shakedown.records.verdict import CellVerdict
-from shakedown.run.folder import to_json, write_aside
+from shakedown.run.folder import to_json
 
 WHOLE_JOB = "*"  # a value over more nodes than a pair belongs to none of them. No node can have this name.
 # A run whose own times differ by more than this from the time of its plan was made while a clock jumped.

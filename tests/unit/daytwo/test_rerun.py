@@ -11,8 +11,9 @@ from shakedown.judge.judged import judge_run
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Component, Snapshot
+from shakedown.records.untrusted import write_aside
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import Run, write_aside, write_plan
+from shakedown.run.folder import Run, write_plan
 from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, plan_site
 from tests.unit.plan.test_scope import measured

@@ -4,12 +4,15 @@ import importlib
 import json
 import os
 import re
+import resource
+import signal
 import sys
 import types
 from pathlib import Path
 
 import pytest
 
+from shakedown.onnode.journal import Clock, Journal
 from shakedown.run import chain
 from shakedown.run.share import Share
 
@@ -167,3 +170,72 @@ def test_the_guard_copies_no_file_of_the_submit_host(run, recorded_run, guard, m
     assert not (home / "authorized_keys").exists() and not (out / "job.err").exists()
     assert (out / "job.out").read_text().startswith("ssh-ed25519") and not (out / "job.out").is_symlink()
     assert json.loads((out / "job.json").read_text())["state"] == "COMPLETED"
+
+
+@pytest.mark.parametrize("room", [0, 40])
+def test_a_disk_that_fills_costs_the_line_that_did_not_fit_alone(tmp_path, room):
+    """Catches: half a record of a journal, to which the next one is glued: a measurement that was made
+    and written is lost as well."""
+    journal = Journal(tmp_path, "n1")
+    journal.add("t", "t", "first.txt", ["n1"], Clock(), 0, None)
+    size = journal.path.stat().st_size
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, limits[1]))
+        with pytest.raises(OSError, match="too large"):
+            journal.add("t", "t", "lost.txt", ["n1"], Clock(), 0, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert journal.path.stat().st_size == size
+    with journal.path.open("ab") as file:  # a power cut
+        file.write(b'{"file": "x' * 20_000)
+    journal.add("t", "t", "last.txt", ["n1"], Clock(), 0, None)
+    assert [json.loads(line)["file"] for line in journal.path.read_text().splitlines()] == [
+        "first.txt",
+        "last.txt",
+    ]
+
+
+# Appends of no lines that count: a tool's output, a lock, what was set aside, a trainer's log by rank,
+# and notes, of which half a one must be seen.
+OTHER_APPENDS = {
+    "shakedown/benchmarks/lora/job.py",
+    "shakedown/benchmarks/nccl/job.py",
+    "shakedown/daytwo/mend.py",
+    "shakedown/onnode/noted.py",
+    "shakedown/run/lock.py",
+    "workloads/loadgen_harness/watch.py",
+    "workloads/lora_trainer/log.py",
+}
+# Renames that replace nothing, a checkpoint of many GB, results written line by line, and Parquet's writer.
+OTHER_RENAMES = {
+    "shakedown/daytwo/history/ingest.py",
+    "shakedown/daytwo/history/store.py",
+    "shakedown/daytwo/mend.py",
+    "shakedown/discover/folder.py",
+    "shakedown/run/folder.py",
+    "shakedown/simulate/run.py",
+    "workloads/loadgen_harness/journal.py",
+    "workloads/lora_trainer/checkpoint.py",
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "known"),
+    [
+        (r"\.open\(\"a|O_APPEND", OTHER_APPENDS),
+        (r"(?:aside|path|held|\.pt)\.(?:replace|rename)\((?!\")|os\.rename", OTHER_RENAMES),
+    ],
+    ids=["append", "write aside"],
+)
+def test_there_is_one_door_for_what_is_written_whole(pattern, known):
+    """Catches: another way to append a line or to write a file aside, which forgets short writes or fsync."""
+    own = {"shakedown/run/share.py", "shakedown/records/untrusted.py"}
+    found = {
+        name
+        for folder in ("shakedown", "reframe_tests", "workloads")
+        for path in (CHECKOUT / folder).rglob("*.py")
+        if re.search(pattern, path.read_text()) and (name := str(path.relative_to(CHECKOUT))) not in own
+    }
+    assert found == known

@@ -15,8 +15,9 @@ from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search, status_of
 from shakedown.records.reading import read_record
+from shakedown.records.untrusted import write_aside
 from shakedown.run import folder as runs
-from shakedown.run.folder import LONGEST_LINE, Run, write_aside
+from shakedown.run.folder import LONGEST_LINE, Run
 from tests.kit.cases import cases
 from tests.kit.files import edited, script
 from tests.kit.run import run_playbook

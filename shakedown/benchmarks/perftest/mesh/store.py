@@ -33,7 +33,14 @@ from shakedown.benchmarks.perftest.mesh.spec import RemeasureRule, Spec
 from shakedown.onnode.journal import now, of_order
 from shakedown.onnode.noted import note, note_line
 from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import complete_lines, holds_something, loads, read_plain, unused
+from shakedown.records.untrusted import (
+    append_line,
+    complete_lines,
+    holds_something,
+    loads,
+    read_plain,
+    unused,
+)
 from shakedown.records.wording import FILE_NAME
 from shakedown.statistics.robust import CellTally, Samples
 
@@ -348,12 +355,9 @@ def _record_of(entry: object) -> Record:
 
 
 def _append(path: Path, entry: Mapping[str, object]) -> None:
-    line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-    with path.open("ab") as sink:
-        sink.write(line)
-        sink.flush()
-        os.fsync(sink.fileno())
-    note_line(path, line)
+    line = json.dumps(entry, separators=(",", ":")).encode()
+    append_line(path, line)
+    note_line(path, line + b"\n")
 
 
 def _mend(path: Path) -> bytes:

@@ -18,7 +18,8 @@ from shakedown.intent.software import Sources
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import software
 from shakedown.records.errors import BadInput
-from shakedown.run.folder import to_json, write_aside
+from shakedown.records.untrusted import write_aside
+from shakedown.run.folder import to_json
 from tests.kit.cases import cases
 from tests.kit.files import edited, script
 from tests.kit.run import collected, ordered_in, ran, raw_of, write_run
