@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The lab tests of CI, all in one lab of two nodes; `make test-lab` has the others.
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test_switch_faults.py
 
-.PHONY: help setup acceptance test test-code test-slow test-spaces test-faults test-all test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-code test-slow test-spaces test-faults test-all test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock sbom clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -100,6 +100,17 @@ lock:  ## rewrite requirements/ from pyproject.toml
 	@$(LOCK) --universal --group pyproject.toml:head -o requirements/head.txt
 	@$(LOCK) --python-platform linux --group pyproject.toml:inference -o requirements/inference.txt
 	@$(LOCK) --python-platform linux --group pyproject.toml:training -o requirements/training.txt
+
+# In environments of their own, of what the locks install and nothing else (docs/decisions/sbom.md).
+sbom:  ## rewrite requirements/*.cdx.json and the table of licences from what the locks install (needs the index)
+	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && for part in controller head; do \
+		.venv/bin/uv venv --quiet --no-project "$$place/$$part" && \
+		.venv/bin/uv pip install --quiet --no-config --no-deps --require-hashes --python "$$place/$$part/bin/python" \
+			--requirement requirements/$$part.txt && \
+		.venv/bin/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment "$$place/$$part/bin/python" \
+			--output-reproducible --output-format JSON --output-file requirements/$$part.cdx.json || exit; \
+	done
+	@$(PYTHON) docs/generate.py
 
 # TRAINING_ENV is where, on a file system that the nodes share; TRAINING_PYTHON the interpreter they all have.
 TRAINING_ENV ?= $(HOME)/.cache/shakedown/training-venv

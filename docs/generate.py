@@ -18,6 +18,7 @@ from generator import (  # noqa: E402
     commands,
     errata,
     forgeries,
+    licences,
     models,
     nic_counters,
     noise,
@@ -40,6 +41,7 @@ def pages() -> dict[str, str]:
         **errata.pages(),
         **audit.pages(),
         **forgeries.pages(),
+        **licences.pages(),
         **switch_cases.pages(),
         **tools.pages(),
     }
