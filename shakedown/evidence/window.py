@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, Snapshot
-from shakedown.run.folder import INVENTORY
+from shakedown.run.folder import INVENTORY, RAW
 
 # Clocks of nodes, switches and controller differ; no more than this is put down to them, in seconds, beyond
 # what the snapshot knows of a node's clock. One that is further off is itself a finding, and what was read by
@@ -19,6 +20,7 @@ from shakedown.run.folder import INVENTORY
 CLOCKS_S = 120.0
 # Slurm tells whole seconds of a job's beginning and end.
 _ROUNDED_S = 2.0
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def clocks_ahead(folder: Path) -> dict[str, float]:
@@ -32,6 +34,37 @@ def clocks_ahead(folder: Path) -> dict[str, float]:
         return {}
     ahead = {reading.host: inventory.ahead_s(reading.host) for reading in inventory.clocks}
     return {host: sum(bounds) / 2 for host, bounds in ahead.items() if bounds is not None}
+
+
+def snapshot_flaws(folder: Path, plan: Plan) -> Iterator[str]:
+    """Yield why a run's snapshot is not of this run: of another one, or taken before its plan or after it.
+
+    A snapshot that cannot be read has cells that say so, and a run may have none.
+    """
+    try:
+        snapshot = read_record(folder / INVENTORY, Snapshot)
+    except (BadInput, OSError):
+        return
+    if snapshot.run != plan.run:
+        yield f"{INVENTORY} is of run {snapshot.run}, not {plan.run}: it says nothing of these machines"
+        return
+    jobs = []
+    for path in (folder / RAW).glob("*/job.json"):
+        try:
+            jobs.append(job_window(read_record(path, JobRecord)))
+        except (BadInput, OSError):
+            continue  # damaged: its cells say so
+    ends = [job.end or job.begin for job in jobs]
+    end = None if None in ends else max((at for at in ends if at is not None), default=None)
+    # The controller's clock took it, Slurm's tells when jobs ended: what is known of the two is taken off.
+    ahead_s = [(one.low_s + one.high_s) / 2 for one in snapshot.clocks if one.host == snapshot.submit]
+    at, begin = moment(snapshot.taken), moment(plan.created)
+    if at is None:
+        yield f"{INVENTORY} was taken at {snapshot.taken[:40]!r}, which is no time"
+    elif begin is not None and (begin - at).total_seconds() > CLOCKS_S:
+        yield f"{INVENTORY} was taken at {snapshot.taken}, before the run was planned at {plan.created}"
+    elif end is not None and (at - end).total_seconds() + sum(ahead_s[:1]) > CLOCKS_S:
+        yield f"{INVENTORY} was taken at {snapshot.taken}, after the last job had ended at {end:{_FORM}}"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from shakedown.evidence.window import snapshot_flaws
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
 from shakedown.judge.verdict import Judged, judge_cells, summarise
 from shakedown.nics.rates import counts_errors
@@ -125,6 +126,7 @@ def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
     Raises:
         BadInput: a line cannot be read.
     """
+    run.problems.extend(snapshot_flaws(run.folder, run.plan))
     passing = CausesOfRun(run.plan)
     measurements, counters = passing.measurements(run.measurements()), passing.counters(run.counters())
     if not keep:

@@ -101,6 +101,25 @@ def test_one_old_reading_of_a_switch_is_enough(recorded_run, shakedown, when):
     assert not [c for c in cells.values() if c.outcome == "FAIL"]
 
 
+@cases(
+    ("change", "words"),
+    ({"run": "another"}, "inventory.json is of run another, not 20261120T132502Z"),
+    ({"taken": "2025-01-01T00:00:00Z"}, "taken at 2025-01-01T00:00:00Z, before the run was planned"),
+    (
+        {"taken": "9999-12-31T23:59:59Z"},
+        "taken at 9999-12-31T23:59:59Z, after the last job had ended at 2026",
+    ),
+    ({"taken": "today"}, "taken at 'today', which is no time"),
+)
+def test_a_snapshot_of_another_run_or_time_is_no_evidence(recorded_run, shakedown, change, words):
+    """Catches: an odd part hidden by the snapshot of a run of last year, and PASS."""
+    run = recorded_run("lab_healthy")
+    with edited(run / "inventory.json") as snapshot:
+        snapshot.update(change)
+    verdict, _ = collected(shakedown, run)
+    assert (verdict.outcome, words in verdict.reason) == ("INCONCLUSIVE", True), verdict.reason
+
+
 def test_a_switch_that_was_not_read_after_a_stage_is_not_run(recorded_run, shakedown):
     """Catches: a leaf that went away in mid-stage, judged from what another stage read."""
     run = recorded_run("lab_healthy")
