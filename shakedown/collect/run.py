@@ -34,7 +34,7 @@ from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_bytes, read_evidence, read_record
+from shakedown.records.reading import one_reading, read_bytes, read_evidence, read_record
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
 from shakedown.records.untrusted import write_aside
 from shakedown.records.wording import count, ended, printable
@@ -146,7 +146,7 @@ def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int
         # Nothing is read, judged or kept before secrets are gone.
         redact_folder(folder, [] if flaws is None else flaws)
         plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
-        measurements, counters = _gathered(folder, plan, jobs)
+        measurements, counters = _placeless(folder, plan, jobs)
         write_lines(folder / RESULTS, measurements)
         write_lines(folder / COUNTERS, counters)
         _write_paths(folder, plan, jobs)
@@ -175,7 +175,37 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
         BadInput: plan or jobs cannot be read, `raw` is a link, or a job is of another run. Any other file
             that cannot be read is no such error: its cells get no value and the reason.
     """
-    return _gathered(folder, read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs))
+    return _placeless(folder, read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs))
+
+
+def _placeless(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], list[CounterReading]]:
+    """Gather a run, and take out of every text where its folder lies: anywhere it says the same."""
+    place = folder.absolute()  # a relative name could be part of some other word
+    with one_reading() as changed:
+        measurements, counters = _gathered(place, plan, jobs)
+    unsteady = {path.parent.name: path.name for path in sorted(changed) if path.parent.parent == place / RAW}
+    told = str(place)
+
+    def without(text: str) -> str:
+        return text.replace(f"{told}/", "").replace(told, "the run's folder")
+
+    for number, m in enumerate(measurements):
+        texts = {"detail": m.detail, "disturbed": m.disturbed}
+        new: dict[str, object] = {
+            name: without(text) for name, text in texts.items() if text and told in text
+        }
+        if m.problem is not None and told in m.problem.message:
+            new["problem"] = m.problem.model_copy(update={"message": without(m.problem.message)})
+        if m.raw and (file := unsteady.get(m.raw.split("/")[1])):
+            message = f"{file} was changed while the run was read: what this job's files say is unknown"
+            new["problem"] = RunProblem(kind="other", message=message)
+        if new:
+            measurements[number] = m.model_copy(update=new)
+    counters = [
+        c.model_copy(update={"unread": without(c.unread)}) if c.unread and told in c.unread else c
+        for c in counters
+    ]
+    return measurements, counters
 
 
 def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], list[CounterReading]]:

@@ -444,8 +444,10 @@ def combine(judged: Sequence[tuple[int, CellVerdict]]) -> CellVerdict:
         again = "" if len(judged) == 1 else f" ({tally})"
         return worst.model_copy(update={"reason": worst.reason + again})
     if len(set(attempts)) < len(attempts):
+        why = worst.reason.removeprefix(f"{where(worst.cell)}: ")
+        of_one = f", one: {why[:300]}" if worst.outcome is Outcome.INCONCLUSIVE else ""
         return _because(
-            worst, Outcome.INCONCLUSIVE, Rule.DUPLICATE, f"measured twice ({tally}); whose is it?"
+            worst, Outcome.INCONCLUSIVE, Rule.DUPLICATE, f"measured twice ({tally}{of_one}); whose is it?"
         )
     if len(outcomes) > 1 or (Outcome.PASS in outcomes and 1 not in attempts):
         return _because(worst, Outcome.INCONCLUSIVE, Rule.FLAKY, f"not the same on every attempt ({tally})")

@@ -4,9 +4,13 @@ Whatever is wrong is refused in one line that names file, line and key (`BadInpu
 """
 
 import codecs
+import contextlib
+import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -37,6 +41,24 @@ def open_plain(path: Path) -> BufferedReader:
     return BufferedReader(file, 1 << 18)
 
 
+# What was read of each file, by digest, and the files that said something else when they were read again.
+_SEEN: ContextVar[tuple[dict[Path, bytes], set[Path]] | None] = ContextVar("_SEEN", default=None)
+
+
+@contextlib.contextmanager
+def one_reading() -> Iterator[set[Path]]:
+    """Refuse any file that is read again and says something else; yield the set that such files get into.
+
+    Else a file that is swapped all the time is judged by one content and held against its digest by another.
+    """
+    changed: set[Path] = set()
+    token = _SEEN.set(({}, changed))
+    try:
+        yield changed
+    finally:
+        _SEEN.reset(token)
+
+
 def read_bytes(path: Path, most: int = LARGEST_DOCUMENT) -> bytes:
     """Read a plain file of at most so many bytes. Raises BadInput."""
     with open_plain(path) as file:
@@ -45,6 +67,11 @@ def read_bytes(path: Path, most: int = LARGEST_DOCUMENT) -> bytes:
         content = b"" if too_large else file.read(most + 1)
     if too_large or len(content) > most:
         raise BadInput(f"is larger than {most} bytes", fix="it is no record of a run", file=path)
+    if (seen := _SEEN.get()) is not None:
+        digest = hashlib.sha256(content).digest()
+        if seen[0].setdefault(path, digest) != digest:
+            seen[1].add(path)
+            raise BadInput("was changed while it was read", fix="stop what writes there", file=path)
     return content
 
 

@@ -2,11 +2,14 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
 from shakedown.collect.run import collect, gather
+from shakedown.evidence import contents
 from shakedown.judge.judged import judge_folder
+from shakedown.records.reading import read_output
 from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import write_job
@@ -286,3 +289,38 @@ def test_another_gpu_than_the_references_are_for(name, pattern, gpu, model, outc
     assert verdict.outcome == outcome
     bad = [cell for cell in verdict.cells if cell.outcome == outcome != "PASS"]
     assert any(gpu in cell.reason and says in cell.reason for cell in bad) or outcome == "PASS"
+
+
+def test_what_is_said_of_a_foreign_folder_does_not_depend_on_the_place(run, tmp_path):
+    """Catches: the run's own path in results.jsonl, so that an honest seal differs on another machine."""
+    shutil.copytree(run / JOB, run / "raw/evil.a1")
+    with edited(run / "raw/evil.a1/job.json") as job:
+        job.update(test="evil", job="77")
+    shutil.copytree(run, tmp_path / "elsewhere" / run.name)
+    here, there = gather(run), gather(tmp_path / "elsewhere" / run.name)
+    assert here == there
+    assert str(tmp_path) not in repr(here)
+    verdict, _ = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert "raw/evil.a1: no such job was planned" in verdict.reason
+
+
+def test_an_output_that_is_swapped_while_it_is_read_decides_nothing(run, monkeypatch):
+    """Catches: PASS by figures of one reading, held against the job's list by the digest of another."""
+    path = run / JOB / FORWARD
+    honest = path.read_bytes()
+    with edited(run / JOB / "job.json") as job:
+        job["files"] = contents.note_contents(run / JOB)
+    assert judged(run)[1].get(CELL) is None  # PASS
+    forged = re.sub(rb"(?m)^( 65536 +300 +)[0-9.]+( +)[0-9.]+", rb"\g<1>0.99\g<2>0.99", honest)
+    assert forged != honest
+    path.write_bytes(forged)
+
+    def swapped_back(file):
+        if file == path:
+            file.write_bytes(honest)
+        return read_output(file)
+
+    monkeypatch.setattr(contents, "read_output", swapped_back)
+    measured = {m.cell: m for m in gather(run)[0]}[CELL]
+    assert measured.problem and "was changed while the run was read" in measured.problem.message
