@@ -38,7 +38,7 @@ from shakedown.records.reading import one_reading, read_bytes, read_evidence, re
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
 from shakedown.records.untrusted import write_aside
 from shakedown.records.wording import count, ended, printable
-from shakedown.run.files import redact_folder
+from shakedown.run.files import redact_folder, refuse_sealed
 from shakedown.run.folder import (
     COLLECTED,
     COUNTERS,
@@ -140,8 +140,9 @@ def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int
         flaws: gets what below `raw/` is no file of a run (a link, a core file): it is not read, so that it
             costs the cells that it should measure and no others.
 
-    Raises BadInput as `gather` does.
+    Raises BadInput as `gather` does, and for a sealed run.
     """
+    refuse_sealed(folder, "collect")
     try:
         # Nothing is read, judged or kept before secrets are gone.
         redact_folder(folder, [] if flaws is None else flaws)

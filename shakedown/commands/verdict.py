@@ -26,10 +26,14 @@ def verdict(
     worst: Annotated[int, typer.Option(min=0, help="How many cells to list, worst first.")] = 10,
 ) -> int:
     """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE, NOT-RUN or BASELINE."""
-    from shakedown.run.folder import to_json, write_verdict
+    from shakedown.records.reading import read_bytes
+    from shakedown.run.files import refuse_sealed
+    from shakedown.run.folder import VERDICT, to_json, write_verdict
 
-    result, notice = judged_from_raw(run)
+    result, notice = judged_from_raw(run, write=write)
     if write:
+        if not (run / VERDICT).is_file() or read_bytes(run / VERDICT) != to_json(result):
+            refuse_sealed(run, "judge it")
         write_verdict(run, result)
     if as_json:
         sys.stdout.write(to_json(result).decode())
@@ -38,22 +42,24 @@ def verdict(
     return exit_status(result.outcome)
 
 
-def judged_from_raw(run: Path) -> tuple[Verdict, str]:
+def judged_from_raw(run: Path, *, write: bool) -> tuple[Verdict, str]:
     """Return the verdict on a run whose results are what its raw files give, and a notice if it has none.
 
-    Raises BadInput: a file cannot be used, or the results differ from the raw files. An older verdict and its
-    report are set aside then: they would go on saying PASS.
+    Raises BadInput: a file cannot be used, or the results differ from the raw files. With `write` an
+    older verdict and its report are set aside then: they would go on saying PASS. Not in a sealed run.
     """
     from shakedown.collect.run import hold_against_raw
     from shakedown.judge.judged import judge_folder
+    from shakedown.run.files import SUMS
     from shakedown.run.folder import JUDGED, set_aside
 
     try:
         notice = hold_against_raw(run)
         return judge_folder(run), notice
     except BadInput:
-        with contextlib.suppress(OSError):  # a folder that only lets itself be read
-            set_aside(run, JUDGED)
+        if write and not (run / SUMS).exists():
+            with contextlib.suppress(OSError):  # a folder that only lets itself be read
+                set_aside(run, JUDGED)
         raise
 
 

@@ -14,6 +14,16 @@ from shakedown.run.redact import redact_bytes
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 
 
+def refuse_sealed(folder: Path, then: str) -> None:
+    """Refuse to change a sealed run. `then`: the command that would, in the words of a way out."""
+    if os.path.lexists(folder / SUMS):
+        raise BadInput(
+            "is sealed, and this would change it",
+            fix=f"copy it, or remove its {SUMS} and {SIGNATURE}, {then}, and seal it anew",
+            file=folder,
+        )
+
+
 DEEPEST = 16  # a run's own folders are three deep
 
 

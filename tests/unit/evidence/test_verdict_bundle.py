@@ -232,6 +232,19 @@ def test_commands(sealed, keys, capsys, monkeypatch):
     assert run("verify", str(sealed.parent), "--signers", str(keys[2])) == 2
 
 
+@pytest.mark.parametrize("words", ["verdict", "verdict --json", "verdict --write", "collect"])
+def test_no_command_alters_a_sealed_run(sealed, keys, shakedown, words):
+    """Catches: a look while a file is damaged, after which the bundle differs though the file was put back."""
+    (job,) = sealed.glob("raw/*/job.json")
+    honest = job.read_bytes()
+    job.write_bytes(honest[:10])
+    command, *options = words.split()
+    status, _, said = shakedown(command, sealed, *options)
+    assert status == 2 and ("is sealed" in said) == (command == "collect"), said
+    job.write_bytes(honest)
+    assert bundle.verify(sealed, keys[2]).authentic
+
+
 def resign(run: Path, key: Path) -> None:
     """Do what a forger can who has the key: sign matching checksums."""
     reseal_sums(run)
