@@ -234,7 +234,7 @@ def test_commands(sealed, keys, capsys, monkeypatch):
 
 @pytest.mark.parametrize("words", ["verdict", "verdict --json", "verdict --write", "collect"])
 def test_no_command_alters_a_sealed_run(sealed, keys, shakedown, words):
-    """Catches: a look while a file is damaged, after which the bundle differs though the file was put back."""
+    """Catches: a look at a damaged file, after which the bundle differs though the file was put back."""
     (job,) = sealed.glob("raw/*/job.json")
     honest = job.read_bytes()
     job.write_bytes(honest[:10])
