@@ -168,8 +168,15 @@ def key_of(signature: str, content: bytes) -> str:
 
 def _refuse_patterns(signers: Path) -> None:
     text = read_bytes(signers, LARGEST_SIGNATURE).decode("utf-8", "replace")
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         names = line.split(maxsplit=1)[:1]
+        if not line.lstrip().startswith("#") and not line.replace("\t", " ").isprintable():
+            raise BadInput(
+                f"{line[:40]!r} holds what is no letter, so that no name in it can be trusted",
+                fix="write the name and key anew",
+                file=signers,
+                line=number,
+            )
         if names and not names[0].startswith("#") and _PATTERN.search(names[0]):
             raise BadInput(
                 f"{names[0][:80]!r} is a pattern, so that whoever has the key is anybody",

@@ -96,13 +96,10 @@ class Window:
 
     def _holds(self, at: datetime, ahead_s: float) -> bool:
         """Whether that time lies within, once what a clock is ahead has been taken off."""
-        slack = timedelta(seconds=CLOCKS_S)
-        try:
-            at -= timedelta(seconds=ahead_s)
-        except OverflowError:
-            return False
         assert self.begin is not None
-        return self.begin - slack <= at and (self.end is None or at <= self.end + slack)
+        early = (self.begin - at).total_seconds() + ahead_s
+        late = (at - self.end).total_seconds() - ahead_s if self.end else 0.0
+        return max(early, late) <= CLOCKS_S
 
     def says(self, at: datetime, of: str) -> str:
         """Say when something was read and when this ran."""

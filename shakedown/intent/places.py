@@ -200,6 +200,52 @@ def group_and_host_files(inventory: Path) -> Iterator[Path]:
 
 
 _LARGEST = 4 << 20  # bytes; what is larger is Ansible's own matter
+_LARGEST_FILE = 64 << 20  # bytes: hosts of 4,096 nodes with all their NICs are a few
+_MOST_MERGED = 100_000  # nodes of a document, once what stands behind its aliases is written out
+
+
+def refuse_bombs(inventory: Path) -> None:
+    """Refuse a file that only exhausts memory or time: far too large, or with merges of merges.
+
+    Aliases alone are shared; a merge (`<<`) copies what stands behind them, tenfold on each level.
+    """
+    for file in variable_files(inventory):
+        if file.stat().st_size > _LARGEST_FILE:
+            what = f"is larger than {_LARGEST_FILE} bytes"
+            raise BadInput(what, fix="it is no file of an inventory: remove it", file=file)
+        data = file.read_bytes()
+        if b"<<" in data and (line := _line_of_a_bomb(data)):
+            what = f"its merges and aliases are more than {_MOST_MERGED} values when written out"
+            raise BadInput(
+                what, fix="write out what is meant, without merges of merges", file=file, line=line
+            )
+
+
+def _line_of_a_bomb(data: bytes) -> int | None:
+    """Return the line at which a document is too large once aliases are written out; None if it never is."""
+    sizes: dict[str, int] = {}
+    open_: list[tuple[str | None, int]] = []
+    total = 0
+    try:
+        for event in yaml.parse(data, Loader=_Loader):
+            if isinstance(event, yaml.AliasEvent):
+                total += sizes.get(event.anchor, 1)
+            elif isinstance(event, yaml.NodeEvent):
+                total += 1
+                if isinstance(event, yaml.CollectionStartEvent):
+                    open_.append((event.anchor, total))
+                elif event.anchor:
+                    sizes[event.anchor] = 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchor, begin = open_.pop()
+                if anchor:
+                    sizes[anchor] = total - begin + 1
+            if total - len(data) > _MOST_MERGED:  # no document has more values of its own than bytes
+                assert event.start_mark is not None
+                return event.start_mark.line + 1
+    except (yaml.YAMLError, ValueError):
+        return None  # Ansible says what is wrong
+    return None
 
 
 def refuse_no_yaml(inventory: Path) -> None:

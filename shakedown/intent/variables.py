@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from shakedown.intent.moved import MOVED
-from shakedown.intent.places import group_and_host_files, key_lines, variable_files
+from shakedown.intent.places import group_and_host_files, key_lines, refuse_bombs, variable_files
 from shakedown.records.errors import BadInput
 
 # As alike as this, a name is taken for a slip of the keyboard (difflib: 1 is the same).
@@ -52,6 +52,7 @@ def check_names(inventory: Path, house: Path = _HOUSE) -> None:
 
     Raises BadInput: naming file, line and the nearest name.
     """
+    refuse_bombs(inventory)
     used = set(_used(inventory))
     _refuse_moved(inventory)
     odd = [

@@ -6,15 +6,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from shakedown.collect.run import collect
 from shakedown.commands import cli
-from shakedown.evidence import signatures
+from shakedown.evidence import attribution, signatures
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_record
+from shakedown.records.results import JobRecord
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from tests.kit.archive import unpack
@@ -232,6 +235,16 @@ def test_commands(sealed, keys, capsys, monkeypatch):
     assert run("verify", str(sealed.parent), "--signers", str(keys[2])) == 2
 
 
+def test_an_order_until_the_end_of_time(sealed):
+    """Catches: OverflowError for not_after 9999-12-31, to which no slack can be added."""
+    made = SimpleNamespace(not_before="0001-01-01T00:00:00Z", not_after="9999-12-31T23:59:59Z")
+    (job,) = sealed.glob("raw/*/job.json")
+    record = read_record(job, JobRecord)
+    assert not list(attribution._account(sealed, job.parent.name, record, made))
+    made.not_before = made.not_after
+    assert "out of time" in str(next(attribution._account(sealed, job.parent.name, record, made)))
+
+
 @pytest.mark.parametrize("words", ["verdict", "verdict --json", "verdict --write", "collect"])
 def test_no_command_alters_a_sealed_run(sealed, keys, shakedown, words):
     """Catches: a look at a damaged file, after which the bundle differs though the file was put back."""
@@ -295,14 +308,18 @@ def test_a_report_is_what_the_files_give(sealed, keys, shakedown):
         (sealed / name).write_bytes(honest)
 
 
-@pytest.mark.parametrize("name", ["*", "*@site", "alice@site,*", "?"])
-def test_a_pattern_is_no_name(sealed, keys, tmp_path, name):
-    """Catches: a list of signers in which whoever has the key is anybody."""
+@cases(
+    ("name", "words"),
+    *((name, "is a pattern") for name in ("*", "*@site", "alice@site,*", "?")),
+    *((name, "holds what is no letter") for name in ("alice\x1b[2J", '"a\rVERIFIED"')),
+)
+def test_a_name_that_is_none_is_the_fault_of_the_signers(sealed, keys, tmp_path, name, words):
+    """Catches: a list in which whoever has the key is anybody; a bundle blamed for a name with an escape."""
     signers = tmp_path / "pattern"
     signers.write_text("# mine\n" + keys[2].read_text().replace("alice@site", name))
-    with pytest.raises(BadInput, match="is a pattern") as refused:
+    with pytest.raises(BadInput, match=words) as refused:
         bundle.verify(sealed, signers)
-    assert refused.value.line == 2
+    assert (refused.value.file, refused.value.line) == (signers, 2)
 
 
 def test_verify_says_what_it_is_of(sealed, keys, shakedown):

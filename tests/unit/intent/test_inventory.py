@@ -1,5 +1,6 @@
 """Inventories as sites write them: values are templates, and planning must see what Ansible's tasks see."""
 
+import os
 import re
 import shutil
 import sys
@@ -190,6 +191,22 @@ def test_a_site_keeps_variables_of_its_own(tmp_path):
     check_names(tmp_path)
     (tmp_path / "hosts.yml").write_text("all: {}\n")
     with pytest.raises(BadInput, match=r"all.yml:2: variable 'slurm_manager' is not known -- write manage"):
+        check_names(tmp_path)
+
+
+def test_files_that_only_exhaust_memory_are_refused(tmp_path):
+    """Catches: `plan` that hangs over merges of merges, or reads a sparse file of 1 TB."""
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "hosts.yml").write_text("all: {}\n")
+    file = tmp_path / "group_vars/all.yml"
+    file.write_text("a: &a {k: 1}\nb: {<<: [*a, *a], c: *a}\n" * 3)
+    check_names(tmp_path)
+    levels = (f"m{i}: &m{i} {{<<: [{', '.join([f'*m{i - 1}'] * 9)}]}}\n" for i in range(1, 9))
+    file.write_text("m0: &m0 {k: v}\n" + "".join(levels))
+    with pytest.raises(BadInput, match=r"all.yml:[67]: its merges and aliases are more than"):
+        check_names(tmp_path)
+    os.truncate(file, 1 << 40)
+    with pytest.raises(BadInput, match=r"all.yml: is larger than"):
         check_names(tmp_path)
 
 
