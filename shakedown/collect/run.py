@@ -29,7 +29,7 @@ from shakedown.collect.discounted import (
 from shakedown.collect.outputs import Told, journal, most_records, told_by, without_place
 from shakedown.evidence.job_record import as_kept, shared_jobs, told_by_tasks
 from shakedown.evidence.window import clocks_ahead, stage_windows
-from shakedown.plan.flow_paths import PATHS, known_paths, lines_of_paths, read_paths
+from shakedown.plan.flow_paths import PATHS, FlowPath, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
@@ -38,7 +38,7 @@ from shakedown.records.reading import one_reading, read_bytes, read_evidence, re
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
 from shakedown.records.untrusted import write_aside
 from shakedown.records.wording import count, ended, printable
-from shakedown.run.files import redact_folder, refuse_sealed
+from shakedown.run.files import redact_folder, refuse_sealed, run_files
 from shakedown.run.folder import (
     COLLECTED,
     COUNTERS,
@@ -81,11 +81,17 @@ def hold_against_raw(folder: Path) -> str:
     if not (folder / RESULTS).exists():
         # Nothing was collected, so nothing can pass.
         left = sum(1 for _ in (folder / RAW).glob("*/job.json"))
-        return (
-            f"the raw files of {count(left, 'job')} were not collected: run shakedown collect {folder}"
-            if left
-            else ""
-        )
+        if not left:
+            return ""
+        try:
+            for _ in run_files(folder, []):
+                pass
+            plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
+            _paths(folder, plan, jobs)
+            gather(folder)
+        except BadInput as refused:
+            return f"the raw files of {count(left, 'job')} cannot be collected: {refused}"
+        return f"the raw files of {count(left, 'job')} were not collected: run shakedown collect {folder}"
     if not has_jobs(folder) or not any((folder / RAW).glob("*/job.json")):
         return f"{RESULTS} was judged as it stands: this run has no jobs' raw files to recompute it from"
     for name, records in _recomputed(folder):
@@ -150,23 +156,24 @@ def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int
         measurements, counters = _placeless(folder, plan, jobs)
         write_lines(folder / RESULTS, measurements)
         write_lines(folder / COUNTERS, counters)
-        _write_paths(folder, plan, jobs)
+        if paths := _paths(folder, plan, jobs):
+            write_aside(folder / PATHS, lines_of_paths(paths))
+        for name in COLLECTED:  # what a call that failed set aside
+            (folder / f"{name}.old").unlink(missing_ok=True)
     except BaseException:
         set_aside(folder, COLLECTED)
         raise
     return len(measurements), len(counters)
 
 
-def _write_paths(folder: Path, plan: Plan, jobs: Jobs) -> None:
-    """Write `paths.jsonl`, as far as links leave flows one way; what the site recorded stays.
+def _paths(folder: Path, plan: Plan, jobs: Jobs) -> list[FlowPath]:
+    """Return what `paths.jsonl` is to hold, as far as links leave flows one way; the site's own stays.
 
     `raw/paths.jsonl` is the site's own record of the spine of each flow, where its switches tell.
     """
     own = folder / RAW / PATHS
     told = own.is_file() and not own.is_symlink()
-    paths = list(read_paths(own) if told else known_paths(plan, jobs))
-    if paths:
-        write_aside(folder / PATHS, lines_of_paths(paths))
+    return list(read_paths(own) if told else known_paths(plan, jobs))
 
 
 def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:

@@ -229,7 +229,7 @@ def _line_of_a_bomb(data: bytes) -> int | None:
     try:
         for event in yaml.parse(data, Loader=_Loader):
             if isinstance(event, yaml.AliasEvent):
-                total += sizes.get(event.anchor, 1)
+                total += sizes.get(event.anchor or "", 1)
             elif isinstance(event, yaml.NodeEvent):
                 total += 1
                 if isinstance(event, yaml.CollectionStartEvent):

@@ -475,6 +475,20 @@ def test_collecting_that_fails_leaves_nothing_that_passes(run):
     assert judge_folder(run).outcome == "NOT-RUN"
 
 
+def test_a_verdict_says_why_nothing_was_collected(run, shakedown):
+    """Catches: `no result was recorded` where collect was refused; what was set aside left for ever."""
+    judged(run)
+    own = run / "raw/paths.jsonl"
+    own.write_text("{}\n")
+    assert shakedown("collect", run)[0] == 2
+    status, out, _ = shakedown("verdict", run)
+    assert status == 3 and "1 job cannot be collected" in out and "raw/paths.jsonl:1" in out
+    own.unlink()
+    assert (run / "results.jsonl.old").exists()
+    assert shakedown("collect", run)[0] == 0
+    assert not list(run.glob("*.old"))
+
+
 def test_the_largest_counter_is_a_counter(run):
     """Catches: a bound one too low, which refuses a counter that is just about to wrap."""
     for when in ("before", "after"):
