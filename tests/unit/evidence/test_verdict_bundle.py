@@ -313,7 +313,7 @@ def test_a_report_is_what_the_files_give(sealed, keys, shakedown):
     *((name, "is a pattern") for name in ("*", "*@site", "alice@site,*", "?")),
     *((name, "holds what is no letter") for name in ("alice\x1b[2J", '"a\rVERIFIED"')),
 )
-def test_a_name_that_is_none_is_the_fault_of_the_signers(sealed, keys, tmp_path, name, words):
+def test_a_pattern_is_no_name(sealed, keys, tmp_path, name, words):
     """Catches: a list in which whoever has the key is anybody; a bundle blamed for a name with an escape."""
     signers = tmp_path / "pattern"
     signers.write_text("# mine\n" + keys[2].read_text().replace("alice@site", name))
