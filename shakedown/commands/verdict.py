@@ -30,7 +30,7 @@ def verdict(
     from shakedown.run.files import refuse_sealed
     from shakedown.run.folder import VERDICT, to_json, write_verdict
 
-    result, notice = judged_from_raw(run, write=write)
+    result, notice = judged_from_raw(run)
     if write:
         if not (run / VERDICT).is_file() or read_bytes(run / VERDICT) != to_json(result):
             refuse_sealed(run, "judge it")
@@ -42,11 +42,11 @@ def verdict(
     return exit_status(result.outcome)
 
 
-def judged_from_raw(run: Path, *, write: bool) -> tuple[Verdict, str]:
+def judged_from_raw(run: Path) -> tuple[Verdict, str]:
     """Return the verdict on a run whose results are what its raw files give, and a notice if it has none.
 
-    Raises BadInput: a file cannot be used, or the results differ from the raw files. With `write` an
-    older verdict and its report are set aside then: they would go on saying PASS. Not in a sealed run.
+    Raises BadInput: a file cannot be used, or the results differ from the raw files. An older verdict and its
+    report are set aside then, except in a sealed run: they would go on saying PASS.
     """
     from shakedown.collect.run import hold_against_raw
     from shakedown.judge.judged import judge_folder
@@ -57,7 +57,7 @@ def judged_from_raw(run: Path, *, write: bool) -> tuple[Verdict, str]:
         notice = hold_against_raw(run)
         return judge_folder(run), notice
     except BadInput:
-        if write and not (run / SUMS).exists():
+        if not (run / SUMS).exists():
             with contextlib.suppress(OSError):  # a folder that only lets itself be read
                 set_aside(run, JUDGED)
         raise
