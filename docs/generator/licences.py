@@ -11,7 +11,7 @@ from generator.text import made, table
 PAGE = "docs/reference/licences.md"
 LOCKS = Path(__file__).resolve().parents[2] / "requirements"
 PARTS = {"controller": "The controller, with what developers use", "head": "The host that submits the jobs"}
-# Whose metadata name none; read in their repositories.
+# Whose metadata name none: by PySocks' LICENSE, and by the head of LoadGen's loadgen.cc.
 UNSAID = {"PySocks": "BSD-3-Clause", "mlcommons_loadgen": "Apache-2.0"}
 
 
