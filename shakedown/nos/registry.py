@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shakedown.nos import cumulus, eos, linux, nxos, os9, os10, sonic
+from shakedown.nos import cumulus, enterprise_sonic, eos, linux, nxos, os9, os10, sonic
 from shakedown.nos.system import Classes, Outputs, ParseCounters, PortCounters, SwitchSystem
 from shakedown.records.errors import BadInput
 
@@ -11,7 +11,7 @@ SYSTEMS: dict[str, SwitchSystem] = {
     for system in (
         linux.SYSTEM,
         sonic.SYSTEM,
-        sonic.ENTERPRISE,
+        enterprise_sonic.SYSTEM,
         cumulus.SYSTEM,
         eos.SYSTEM,
         nxos.SYSTEM,

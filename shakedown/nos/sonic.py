@@ -149,33 +149,3 @@ SYSTEM = SwitchSystem(
     # says what another platform's file has. Dynamic buffers take any length.
     cable_lengths_m=(5, 40, 300),
 )
-
-
-# Dell Enterprise SONiC: configured over RESTCONF; its counters lie in a database like community SONiC's. The
-# fields of the read-back are those of the role's filter `enterprise_sonic.py`.
-
-
-def end_of_enterprise(found: Tree, port: str) -> Tree:
-    """Return what a port's read-back says of the cable's end."""
-    groups = {
-        key.rpartition(" ")[2]: value for key, value in found.items() if key.startswith("group of DSCP ")
-    }
-    return {
-        "mtu_bytes": found[f"mtu {port}"],
-        "pfc_priorities": frozenset(found[f"lossless {port}"]),
-        "dscp_map": {int(dscp): int(group) for dscp, group in groups.items()},
-    }
-
-
-ENTERPRISE = SwitchSystem(
-    name="enterprise_sonic",
-    parse=parse,  # the same daemons fill the same database
-    reported=reported,
-    may_report=MAY_REPORT,
-    tells=frozenset({MTU, PFC, DSCP, CABLING}),
-    end=end_of_enterprise,
-    neighbours=lldp.by_every_name,
-    version=version,
-    cable_lengths_m=(5, 40, 300),  # the choices of sonic_qos_interfaces' cable_length
-    lossless_limit=2,  # sonic_qos_interfaces documents `priorities` as two at most
-)
