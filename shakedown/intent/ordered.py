@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from shakedown.intent.places import expanded, problems_of
 from shakedown.intent.rules import Problem
-from shakedown.records.base import Name, Record
+from shakedown.records.base import Name, Record, shape
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import nearest
 
@@ -61,7 +61,7 @@ def _gpu(text: str) -> str:
     return _model(text)
 
 
-Text = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[ -~]+$")]
+Text = Annotated[str, shape(r"^[ -~]+$", "plain ASCII on one line", "PowerEdge XE9680", max_length=120)]
 Model = Annotated[Text, AfterValidator(_model)]
 GpuName = Annotated[Text, AfterValidator(_gpu)]
 Memory = Annotated[str, AfterValidator(lambda text: _size(text, ("MiB", "GiB", "TiB"), "memory"))]

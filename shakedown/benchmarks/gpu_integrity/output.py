@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from shakedown.benchmarks.base.contract import NoneTwice, Output, Read, Value
 from shakedown.benchmarks.base.output import longer_than_recorded
-from shakedown.records.base import Better, Params, Record
+from shakedown.records.base import Better, Params, Record, shape
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 from shakedown.records.results import RunProblem
@@ -42,8 +42,10 @@ class GpuIntegritySettings(GpuIntegrity):
 
 Whole = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Bits = Annotated[str, Field(pattern=r"^0x[0-9a-f]{1,16}$")]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Bits = Annotated[str, shape(r"^0x[0-9a-f]{1,16}$", "bits in base 16", "0xc205")]
+Digest = Annotated[
+    str, shape(r"^[0-9a-f]{64}$", "64 digits of 0-9 and a-f as sha256sum prints them", "0123456789abcdef" * 4)
+]
 
 
 class _Header(Record):
@@ -291,7 +293,7 @@ def _told(found: Products) -> str:
     first = found.places[0]
     tiles = {place.tile for place in found.places}
     where = (
-        "in one tile of 128 x 128 each time: likely one multiprocessor"
+        "in one tile of 128 x 128 each time, which one multiprocessor computes"
         if len(tiles) == 1
         else "in other tiles"
     )

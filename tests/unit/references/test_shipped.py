@@ -147,8 +147,11 @@ def test_ml_engineering_peaks_are_unidirectional(profiles):
 def test_ml_engineering_totals_are_what_their_nics_add_up_to(profiles):
     """Catches: the rate of one link in the place of a node's total, or bytes in the place of bits."""
     entries = [e for e in profiles["ml_engineering"].entries if e.test == "advertised_inter_node"]
-    assert len(entries) == 14
-    for entry in entries:
+    summed = [entry for entry in entries if "=" in entry.printed]
+    # Printed without a sum, and against what its NICs add up to: an erratum.
+    assert [e.id for e in entries if e not in summed] == ["mle-peak-omni-path-mi250-node"]
+    assert len(summed) == 14
+    for entry in summed:
         nics, rate, total = map(int, re.match(r"(\d+) x (\d+) = (\d+) Gb/s", entry.printed).groups())
         assert nics * rate == total
         gigabytes = entry.scope["interconnect"].startswith("NVLink")  # printed under a head of Gb/s
