@@ -114,7 +114,7 @@ def test_a_program_that_cannot_write_says_so_in_one_line(program, arguments, tmp
     monkeypatch.setenv("SLURMD_NODENAME", "n2")
     (tmp_path / "spec.json").write_text(json.dumps({"targets": {"n2": {"fab0": "rail0"}}}))
     # A folder in the way of every file that would be written: root may write anywhere else.
-    for name in ("settings.n2.fab0.json", "counters.n2.partial", "counters.n2.before.partial"):
+    for name in ("settings.n2.fab0.json", "counters.n2.before.json"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(settings_job, "SOCKET", str(tmp_path / "no.sock"))
     assert program.main([*arguments, str(tmp_path)]) == 1

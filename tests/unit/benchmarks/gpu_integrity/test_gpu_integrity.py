@@ -103,7 +103,7 @@ def test_healthy_cards_pass(judged):
         "fp8",
         {"wrong": 3, "places": [PLACE, PLACE, {**PLACE, "rows": [2730, 2740]}]},
         "fp8/wrong/n1/-/-/check=repeat,gpu=1",
-        "in one tile of 128 x 128 each time: likely one multiprocessor",
+        "in one tile of 128 x 128 each time, which one multiprocessor computes",
     ),
     (
         "memory",
