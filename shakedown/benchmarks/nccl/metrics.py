@@ -61,8 +61,8 @@ def judge_log(
 
 
 def _intra_node(log: NcclLog, wanted: str, nodes: int, per_node: int) -> Deviation:
-    across = _over_nvlink(log)
-    local = [c.transport for c in log.channels if c.transport != "NET" and c not in across]
+    across = {id(channel) for channel in _over_nvlink(log)}  # a rack has thousands
+    local = [c.transport for c in log.channels if c.transport != "NET" and id(c) not in across]
     net = [c.network for c in log.channels if c.transport == "NET"]
     if per_node == 1:
         return Deviation("intra_node", int(bool(local)), "one GPU a node")
