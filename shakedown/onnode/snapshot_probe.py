@@ -264,11 +264,14 @@ def gpus() -> list[Component]:
     """GPUs as their driver names them."""
     query = ",".join(_GPU.values())
     rows = run("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits").splitlines()
-    links = run("nvidia-smi", "nvlink", "--status")
-    up = {
-        number: str(len(re.findall(r"(?m)^\s*Link [0-9]+: [0-9.]+ GB/s", block)))
-        for number, block in re.findall(r"(?ms)^GPU ([0-9]+):(.*?)(?=^GPU |\Z)", links)
-    }
+    up: dict[str, int] = {}
+    number = ""
+    for line in run("nvidia-smi", "nvlink", "--status").splitlines():
+        if begins := re.match(r"GPU ([0-9]+):", line):
+            number = begins[1]
+            up[number] = 0
+        elif number and re.match(r"\s*Link [0-9]+: [0-9.]+ GB/s", line):
+            up[number] += 1
     found = []
     for row in rows:
         values = [value.strip() for value in row.split(",")]
@@ -276,7 +279,7 @@ def gpus() -> list[Component]:
             attributes = dict(zip(_GPU, values))  # noqa: B905  (3.9 has no strict)
             # What it does not tell of itself, such as a limit of power on some cards.
             told = {key: value for key, value in attributes.items() if value not in ("[N/A]", "N/A")}
-            found.append(component("gpu", f"gpu{values[0]}", {**told, "nvlinks": up.get(values[0], "")}))
+            found.append(component("gpu", f"gpu{values[0]}", {**told, "nvlinks": str(up.get(values[0], ""))}))
     return found
 
 
