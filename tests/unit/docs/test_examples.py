@@ -26,13 +26,13 @@ ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.slow  # every command once, as its user starts it
 COMMANDS = dict(commands())
-# These need a cluster.
+# These need a cluster, or GPUs that tell who they are: recorded runs have no UUIDs.
 NEEDS_A_CLUSTER = ("shakedown discover mysite --ansible", "shakedown discover mysite --slurm")
-NEEDS_A_CLUSTER += ("shakedown nightly run", "shakedown power")
+NEEDS_A_CLUSTER += ("shakedown nightly run", "shakedown power", "shakedown references cards")
 # Files, a diff, references to sign, a sentence or two; the night's report, which is delivered as JSON.
 PRINTS_NO_TABLE = ("collect", "drain begin-retest", "drain end-retest", "history compact", "history ingest")
 PRINTS_NO_TABLE += ("mend", "mesh confirm", "nightly run", "order", "power", "references baseline")
-PRINTS_NO_TABLE += ("references propose", "report", "seal", "simulate")
+PRINTS_NO_TABLE += ("references cards", "references propose", "report", "seal", "simulate")
 EXAMPLES = [line for command in COMMANDS.values() for line in examples(command)]
 CAPTURES = ROOT / "tests/unit/benchmarks/outputs/captures"
 MESH = "reports/runs/lab/raw/fabric.ib_write_bw.a1"
