@@ -27,7 +27,7 @@ FABRIC: dict[str, Any] = {
     "link_speed_gbps": "{{ speed }}",
     "mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096},
     "ip_version": 4,
-    # A copy: tests here change what is deep inside.
+    # A copy, as each site has of the whole: tests here change what is deep inside.
     "roce": {**copy.deepcopy(ROCE), "ecn": {"min_bytes": 1048576, "max_bytes": 2097152, "mark_percent": 5}},
     "rails": [{"name": "rail0", "subnet": "10.20.3.0/24"}],
     "switches": {"leaves": ["leaf0"], "spines": [], "uplinks_per_leaf_per_spine": 0},
@@ -76,7 +76,7 @@ class Site:
                 ],
             }
         common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        common |= {"fabric": FABRIC, "host_settings_settle_s": 0}
+        common |= {"fabric": copy.deepcopy(FABRIC), "host_settings_settle_s": 0}
         self.inventory = folder / "hosts.yml"
         self.variables = {"all": {"hosts": hosts, "vars": common}}
         self.write()
