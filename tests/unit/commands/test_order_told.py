@@ -11,22 +11,17 @@ pytestmark = [
 ]
 
 
+def order_of(run, folder):
+    """The command by which a customer with a key of a node orders a run."""
+    known = make_signers(folder / "known", {name: make_key(folder, name) for name in ("n1", "n2")})
+    words = ("--key", folder / "n1", "--hosts", known, "--user", "1", "--output", folder / "order.json")
+    return "order", run, *words
+
+
 def test_what_a_plan_eases_is_told_before_it_is_signed(recorded_run, tmp_path, shakedown):
     """Catches: a customer who signs loosened gates, a waiver and tests that nobody runs, told of none."""
     run = recorded_run("lab_healthy")
-    known = make_signers(tmp_path / "known", {name: make_key(tmp_path, name) for name in ("n1", "n2")})
-    words = (
-        "order",
-        run,
-        "--key",
-        tmp_path / "n1",
-        "--hosts",
-        known,
-        "--user",
-        "1",
-        "--output",
-        tmp_path / "order.json",
-    )
+    words = order_of(run, tmp_path)
     _, before, _ = shakedown(*words)
     with edited(run / "plan.json") as plan:
         plan["references"]["lab-ib-write-bw"]["limit"] = 0.001
@@ -54,19 +49,7 @@ def test_what_a_plan_eases_is_told_before_it_is_signed(recorded_run, tmp_path, s
 def test_a_shipped_profile_that_lets_everything_pass_is_told(recorded_run, tmp_path, shakedown):
     """Catches: a customer who signs an emulated lab's gates, or weaker jobs, and is told nothing."""
     run = recorded_run("lab_healthy")
-    known = make_signers(tmp_path / "known", {name: make_key(tmp_path, name) for name in ("n1", "n2")})
-    words = (
-        "order",
-        run,
-        "--key",
-        tmp_path / "n1",
-        "--hosts",
-        known,
-        "--user",
-        "1",
-        "--output",
-        tmp_path / "order.json",
-    )
+    words = order_of(run, tmp_path)
     told = (
         "at least 0.005 Gb/s, 0.0051 % of its ceiling 98.014; the strictest that is shipped: at least 193.087"
     )
