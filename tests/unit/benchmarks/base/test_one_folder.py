@@ -1,14 +1,11 @@
 """A benchmark is one folder and one line: a copy of Shakedown gets one more, and everything else knows it."""
 
 import json
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-import shakedown
-from tests.kit.run import python
+from tests.kit.house import House
 
 TOY = Path(__file__).with_name("toy")
 LINE = '    "stream",\n'
@@ -61,29 +58,10 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
     """A copy of Shakedown with the toy's folder and its line; returns what runs a program in it."""
-    place = tmp_path_factory.mktemp("house")
-    package = place / "shakedown"
-    shutil.copytree(
-        Path(shakedown.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
-    )
-    shutil.copytree(TOY, package / "benchmarks/disk", ignore=shutil.ignore_patterns("__pycache__"))
-    registry = package / "benchmarks/registry.py"
-    text = registry.read_text()
-    assert text.count(LINE) == 1
-    registry.write_text(text.replace(LINE, f'{LINE}    "disk",\n'))
-    repository = Path(shakedown.__file__).parents[1]
-
-    def run(*words: str) -> str:
-        variables = {
-            **os.environ,
-            "PYTHONPATH": f"{place}:{repository}:{repository}/docs",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        done = python(*words, cwd=place, env=variables)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+    house = House(tmp_path_factory.mktemp("house"))
+    house.add(TOY, "benchmarks/disk")
+    house.edit("benchmarks/registry.py", LINE, f'{LINE}    "disk",\n')
+    return house.run
 
 
 @pytest.fixture(scope="module")
