@@ -65,7 +65,7 @@ def _history(root: Path, runs: Path | None) -> Iterator[str]:
             for path in forget(store, entry.run):
                 yield f"set aside {path.relative_to(root)}, with run {entry.run}: it cannot be read"
     times = {entry.run: datetime.fromisoformat(entry.time) for entry in lost}
-    for name in [*times, *(path.stem for path in unread)]:
+    for name in dict.fromkeys([*times, *(path.stem for path in unread), *store.gone]):
         folder = runs / name if runs is not None else None
         if folder is None or not folder.is_dir():
             where = f"not in {runs}" if runs is not None else "say where the runs lie with --runs"

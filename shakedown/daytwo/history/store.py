@@ -28,7 +28,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_bytes
 from shakedown.records.results import Snapshot
-from shakedown.records.untrusted import loads, write_aside
+from shakedown.records.untrusted import loads, settle, write_aside
 from shakedown.records.verdict import CellVerdict
 from shakedown.run.folder import to_json
 
@@ -260,6 +260,11 @@ class HistoryStore:
             raise BadInput(
                 "cannot be read", fix='write {"schema": 1, "system": "NAME"} again', file=path
             ) from None
+        self._load()
+
+    def _load(self) -> None:
+        root = self.layout.root
+        self.problems = []
         self.entries: dict[str, LedgerRun] = {}
         for file in sorted((root / "ledger").glob("*.json")):
             entry = self._record(file, LedgerRun)
@@ -271,6 +276,22 @@ class HistoryStore:
             # Of two numbers of one month the higher holds the lower's runs: a merge was cut off at the end.
             if isinstance(month, Month) and month.number > self._number(month.month):
                 self.months[month.month] = month
+        self._tell_what_is_gone()
+
+    def _tell_what_is_gone(self) -> None:
+        """Name each run that has lost its ledger entry or the states that later runs build upon."""
+        self.gone: list[str] = []
+        of_runs = {path.stem for path in (self.layout.root / "values").glob("*.parquet")}
+        of_months = {run for month in self.months.values() for run in month.runs}
+        for run in sorted((of_runs | of_months) - {*self.entries}):
+            self._tell_gone(run, self.layout.ledger(run))  # one that cannot be read is named already
+        for run in self.entries:
+            self._tell_gone(run, self.layout.file("states", run))
+
+    def _tell_gone(self, run: str, file: Path) -> None:
+        if not file.exists():
+            self.gone.append(run)
+            self.problems.append(f"{file.parent.name}/{file.name} is missing: ingest again {run}")
 
     @classmethod
     def create(cls, root: Path, system: str) -> HistoryStore:
@@ -283,7 +304,7 @@ class HistoryStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the store for writing. Raises BadInput if another process holds it."""
+        """Hold the store for writing, as it is now. Raises BadInput if another process holds it."""
         with (self.layout.root / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -291,6 +312,7 @@ class HistoryStore:
                 raise BadInput(
                     "is being written by another process", fix="wait for it", file=self.layout.root
                 ) from None
+            self._load()  # what another process wrote since it was opened
             yield
 
     def files(self, kind: str) -> list[tuple[Path, tuple[str, ...]]]:
@@ -356,10 +378,12 @@ class HistoryStore:
         """Whether a run can be read back, from every file that holds something of it: each page of each."""
         month = self.month_of(run)
         if month is None:
-            paths = [self.layout.file(kind, run) for kind in ("values", "hosts", "states")]
-        else:
-            kinds = ("values", "nodes", "hosts")
-            paths = [self.layout.month(month.month, month.number, f"{k}.parquet") for k in kinds]
+            return self.sound(*(self.layout.file(kind, run) for kind in ("values", "hosts", "states")))
+        kinds = ("values", "nodes", "hosts")
+        return self.sound(*(self.layout.month(month.month, month.number, f"{k}.parquet") for k in kinds))
+
+    def sound(self, *paths: Path) -> bool:
+        """Whether each page of these files can be read."""
         try:
             for path in paths:
                 pq.read_table(path, page_checksum_verification=True)
@@ -437,6 +461,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.replace(path)
+        settle(path.parent)
     except OSError as error:
         raise BadInput(
             f"cannot be written: {error.strerror or error}", fix="make room, then ingest again", file=path

@@ -16,6 +16,7 @@ from shakedown.daytwo.history.ingest import compact, ingest
 from shakedown.daytwo.history.query import fleet, node_series
 from shakedown.daytwo.history.report import fleet_history, fleet_page, node_history, page
 from shakedown.daytwo.history.store import HistoryStore, over_partners
+from shakedown.daytwo.mend import mend
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 from tests.kit.cases import cases
@@ -227,6 +228,42 @@ def test_a_run_is_not_taken_in_while_another_is(tmp_path):
     run = Night("a", nodes=NODES).write(tmp_path / "a")
     with HistoryStore.create(store, "fleet").locked(), pytest.raises(BadInput, match="by another process"):
         ingest(store, run, now=NOW)
+
+
+def test_a_writer_sees_what_another_wrote_after_it_had_opened_the_store(tmp_path):
+    """Catches: a copy taken in, or a month merged twice, by a writer that looked before it held the lock."""
+    store = tmp_path / "history"
+    run = Night("a", nodes=NODES).write(tmp_path / "a")
+    early = HistoryStore.create(store, "fleet")
+    ingest(store, run, now=NOW)
+    assert not early.entries
+    with early.locked():
+        assert list(early.entries) == ["a"]
+
+
+@pytest.mark.parametrize("lost", ["ledger/night001.json", "states/night000.parquet"])
+def test_a_file_that_is_gone_is_named_and_comes_back(tmp_path, lost):
+    """Catches: a night, or all later changes of firmware, that vanish without a word."""
+    store = tmp_path / "history"
+    fill(tmp_path, store, range(3))
+    whole = node_history(store, "n3").series[0].values.tolist()
+    (store / lost).unlink()
+    run = Path(lost).stem
+    assert fleet_history(store).problems == [f"{lost} is missing: ingest again {run}"]
+    assert any(line.startswith(f"taken in again: {run}") for line in mend(store, tmp_path))
+    assert fleet_history(store).problems == []
+    assert node_history(store, "n3").series[0].values.tolist() == whole
+
+
+def test_the_states_of_a_merged_run_come_back(tmp_path):
+    """Catches: states of a merged month that are gone for good, as its runs are called there already."""
+    store = tmp_path / "history"
+    fill(tmp_path, store, range(31))
+    compact(store, now=START + timedelta(days=80))
+    (store / "states/night000.parquet").unlink()
+    assert ingest(store, tmp_path / "night000", now=NOW).startswith("night000: 24 values")
+    assert fleet_history(store).problems == []
+    assert fleet(HistoryStore(store), WRITE).values.shape == (8, 31)
 
 
 def test_pages_need_nothing_else_and_escape_names(filled):
