@@ -35,6 +35,7 @@ _METRICS = {
     "bandwidth_both": "bidirectional bandwidth",
     "busbw": "bandwidth",
     "comm_share": "share of time in communication",
+    "layout_overhead": "share of a step that its layout costs",
     "data_rate": "data rate",
     "differs": "",
     "final_loss": "final loss",

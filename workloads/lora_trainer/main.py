@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from lora_trainer import checkpoint
+from lora_trainer.alone import alone_step_s
 from lora_trainer.cluster import Cluster, join
 from lora_trainer.data import Batches
 from lora_trainer.gpu import Gpu
@@ -80,7 +81,6 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
         give_reason=lambda kind, message: give_reason(folder, kind, message),
     )
     watchdog.start()
-    torch.manual_seed(spec.seed + cluster.rank)  # dropout only; weights and data have generators of their own
     torch.set_float32_matmul_precision("high")
     if spec.device == "cuda":
         choose_attention()
@@ -90,6 +90,10 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
             f"token {batches.largest_token} is outside the vocabulary of {config.vocab_size}",
             fix="use the model's own tokenizer",
         )
+    alone = None
+    if "layout_overhead" in spec.metrics:
+        alone = alone_step_s(spec, config, cluster.device, spec.micro_batches(cluster.nodes))
+    torch.manual_seed(spec.seed + cluster.rank)  # dropout only; weights and data have generators of their own
     trainee = build(spec, config)
     compile_layers(trainee, spec)
     layout = spread(trainee, spec, cluster)
@@ -105,7 +109,7 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
     if cluster.rank == 0:
         # Counted, not computed: models have biases and norms of their own.
         held = sum(p.numel() for name, p in trainee.named_parameters() if "lora_" not in name)
-        _header(spec, cluster, log, shape, held, adapters.count, flop, peak, gpu.name, done)
+        _header(spec, cluster, log, shape, held, adapters.count, flop, peak, gpu.name, done, alone)
     log.write(type="place", rank=cluster.rank, node=cluster.node, pid=os.getpid())
     dist.barrier()
     begin, aside_s = time.perf_counter(), 0.0
@@ -144,6 +148,7 @@ def _header(
     peak: float | None,
     device: str,
     resumed: int,
+    alone: float | None,
 ) -> None:
     import peft
     import transformers
@@ -181,6 +186,7 @@ def _header(
         expected_gpu_rx_bytes=traffic.gpu_bytes,
         expected_node_rx_bytes=traffic.node_bytes,
         resumed_from=resumed or None,
+        alone_step_s=alone,
     )
 
 

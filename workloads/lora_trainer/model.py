@@ -176,7 +176,14 @@ def compile_layers(trainee: Trainee, spec: TrainingSpec) -> None:
         layers[place] = kept
 
 
-def allocate(trainee: Trainee, spec: TrainingSpec, config: Any, device: torch.device) -> None:  # noqa: ANN401
+def allocate(
+    trainee: Trainee,
+    spec: TrainingSpec,
+    config: Any,  # noqa: ANN401
+    device: torch.device,
+    *,
+    saved: bool = True,  # no: random weights also where the model has its own
+) -> None:
     """Allocate the model's shards on a device and fill them: the same weights for every layout.
 
     Raises:
@@ -189,13 +196,13 @@ def allocate(trainee: Trainee, spec: TrainingSpec, config: Any, device: torch.de
         buffer.copy_(built)
     trainee.base.tie_weights()  # which that had parted
     norm = 0.0 if config.model_type.startswith("gemma") else 1.0  # Gemma's weights are what is added to 1
-    saved = _Saved(Path(spec.model)) if _has_weights(spec) else None
+    own = _Saved(Path(spec.model)) if saved and _has_weights(spec) else None
     with torch.no_grad():
         for full_name, parameter in trainee.named_parameters():
             name = plain_name(full_name)
             shape = parameter.shape
-            if saved is not None and "lora_" not in name:
-                whole = saved.tensor(name, shape).to(device, parameter.dtype)
+            if own is not None and "lora_" not in name:
+                whole = own.tensor(name, shape).to(device, parameter.dtype)
             else:
                 deviation = _DEVIATION / math.sqrt(config.hidden_size)
                 whole = _drawn(name, shape, spec.seed, device, deviation, norm).to(parameter.dtype)

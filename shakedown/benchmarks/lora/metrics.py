@@ -221,6 +221,12 @@ def _ranks(result: TrainerResult, spec: TrainingSpec) -> Iterator[Read]:
         percent = None if silent else 100 * share
         told = silent or "time lost to communication"
         yield Read("comm_share", percent, "%", Better.LOWER, {}, told)
+    if (alone := result.header.alone_step_s) is not None:
+        step_s = median(run.step_times_s(steps))
+        told = f"a step takes {step_s:.4g} s, its layers on one card without exchange {alone:.4g} s"
+        # A layout costs something: what is faster than one card alone was measured on a throttled one.
+        percent = max(0.0, 100 * (1 - alone / step_s)) if alone < 1.01 * step_s else None
+        yield Read("layout_overhead", percent, "%", Better.LOWER, {}, told)
 
 
 def _silent(result: TrainerResult, ranks: set[int], what: str) -> str:

@@ -50,6 +50,8 @@ class TrainerHeader(Record):
     # What collectives should move per step, by shakedown.physics.training.lora_step_traffic.
     expected_gpu_rx_bytes: Amount | None = None
     expected_node_rx_bytes: Amount | None = None
+    # One rank's forward and backward of a step without any exchange, as measured before the training.
+    alone_step_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     resumed_from: Size | None = None  # the log begins after this step, with what a checkpoint held
 
 

@@ -35,6 +35,7 @@ Metric = Literal[
     "nonfinite_steps",
     "rank_skew",
     "comm_share",
+    "layout_overhead",
     "traffic_share",
     "duration",
 ]
@@ -101,6 +102,8 @@ class TrainingSpec:
             raise ValueError(f"sequence_tokens is {self.sequence_tokens}; no instruction fits")
         if not 1 <= self.warmup_steps < self.steps:
             raise ValueError(f"warmup_steps must lie between 1 and steps - 1 = {self.steps - 1}")
+        if "layout_overhead" in self.metrics and self.layout not in ("fsdp", "hsdp"):
+            raise ValueError(f"metrics: layout_overhead is of fsdp and hsdp; {self.layout} has comm_share")
         for name in ("learning_rate", "clip", "hang_s", "start_s"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number")

@@ -34,6 +34,7 @@ JOB: dict[str, Any] = {"model": "tiny", "layout": "fsdp", "gpus_per_node": 2, "d
 JOB |= {"dtype": "fp32", "steps": 8, "warmup_steps": 2, "sequence_tokens": 64, "micro_batch": 1}
 JOB |= {"global_batch": 8}
 JOB |= {"metrics": ["final_loss", "nonfinite_steps", "rank_skew", "traffic_share", "comm_share"]}
+JOB["metrics"].append("layout_overhead")
 
 
 SOFTWARE = {"pytorch": {"from": {"path": "/t/bin/python"}}}
@@ -63,7 +64,7 @@ def log(
         "steps": JOB["steps"],
     }
     first |= {"trainable_parameters": 57344, "seed": spec.seed, "learning_rate": spec.learning_rate}
-    lines: list[dict[str, Any]] = [first | {"lora_rank": 16} | header]
+    lines: list[dict[str, Any]] = [first | {"lora_rank": 16, "alone_step_s": 0.3} | header]
     for step in range(1, steps + 1):
         for rank in range(ranks):
             own = 0.3 if rank == slow else 0.2
@@ -328,6 +329,22 @@ def test_what_one_rank_does_not_tell_is_not_told_of_all(tmp_path):
 
 
 @cases(
+    "alone_s, percent, told",
+    (0.3, 25.0, "PASS"),  # of 0.4 s a step
+    (0.402, 0.0, "PASS"),  # noise: no layout gives time
+    (0.5, None, "INCONCLUSIVE"),  # the card was throttled while it was alone
+    (None, None, "NOT-RUN"),
+)
+def test_what_a_layout_costs_is_held_against_one_card_alone(tmp_path, alone_s, percent, told):
+    """Catches: the cost of sharding told as NCCL's own time, or as less than nothing."""
+    outcome, _ = judged(tmp_path, log(alone_step_s=alone_s))["layout_overhead"]
+    values = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    found = next((one.get("value") for one in values if one["metric"] == "layout_overhead"), None)
+    assert found == (percent if percent is None else pytest.approx(percent))
+    assert outcome == told
+
+
+@cases(
     "kind, message",
     ("killed", "rank 3 on n2: killed by signal 9"),
     ("setup", "rank 1 on n1: out of memory: tried 9 GiB"),
@@ -342,14 +359,14 @@ def test_a_job_that_was_spoiled_says_why(tmp_path, kind, message):
 def test_without_an_environment_the_cells_are_not_run_and_say_what_installs_it():
     """Catches: training left out of the plan because it cannot be run."""
     plan, jobs = plan_of(software={})
-    assert not jobs.jobs and len(plan.items) == 5
+    assert not jobs.jobs and len(plan.items) == 6
     assert all(item.not_run and "make training-env" in item.not_run for item in plan.items)
 
 
 def test_two_jobs_share_no_cell():
     """Catches: one job's failure written into the cells of another that went well."""
     inventory = document()
-    other = {**JOB, "layout": "ddp"}
+    other = {**JOB, "layout": "hsdp"}
     for host in hosts(inventory):
         host["software"] = SOFTWARE
         host["acceptance"] = {"lora": [JOB, other], "counter_tests": False, "software_check": False}
