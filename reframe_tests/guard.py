@@ -36,9 +36,8 @@ from shakedown.onnode.standing import SILENT_FILE, SILENT_S, WITH_SLURM
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.plan.time_limits import in_order
 from shakedown.records.base import Better, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import LARGEST_DOCUMENT
+from shakedown.records.reading import LARGEST_DOCUMENT, BadInput
 from shakedown.records.results import JobRecord, RunProblem
 from shakedown.run import chain, service
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW, to_json

@@ -32,7 +32,6 @@ def _refuse(said: object) -> NoReturn:
 try:
     importlib.import_module("shakedown.benchmarks.registry")
     _reading = importlib.import_module("shakedown.records.reading")
-    _errors = importlib.import_module("shakedown.records.errors")
     _jobs = importlib.import_module("shakedown.plan.jobs")
 except ImportError as _error:
     _refuse(f"{_error} -- install shakedown, or requirements/head.txt, for {sys.executable}")
@@ -80,7 +79,7 @@ def _planned() -> dict:
         return {}
     try:
         return _reading.read_record(_RUN / "jobs.json", _jobs.Jobs).model_dump()
-    except _errors.BadInput as error:
+    except _reading.BadInput as error:
         _refuse(f"{error}; `shakedown plan INVENTORY --output FOLDER` makes one")
 
 

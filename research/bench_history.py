@@ -32,7 +32,7 @@ from shakedown.daytwo.history.store import (
     write_parquet,
 )
 from shakedown.records.base import Better, Outcome
-from shakedown.records.untrusted import write_aside
+from shakedown.records.writing import write_aside
 from shakedown.run.folder import to_json
 
 METRICS = 20

@@ -36,10 +36,8 @@ from localiser_cases import (
 )
 from shakedown.judge.localise.model import Element
 from shakedown.records.base import Record
-from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.reading import read_bytes
-from shakedown.records.refusals import refusal
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput, ExitStatus, read_bytes, refusal
+from shakedown.records.writing import write_aside
 from shakedown.simulate.run import write_run
 
 _CREATED = "2026-01-01T00:00:00Z"

@@ -12,7 +12,7 @@ import typer
 from generator.text import code, made, table
 
 from shakedown.commands.cli import app
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 # typer's own copy of click has no public name for these.
 Command = Any

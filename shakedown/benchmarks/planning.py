@@ -23,8 +23,8 @@ from shakedown.plan.scope import WantedScope, narrowed_plan, narrowed_site
 from shakedown.plan.time_limits import expectation, refuse_longer
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import NotCovered, Plan, PlanItem, PlanScope, ReferenceKind, Remeasure
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import count, natural_key
 from shakedown.references.catalogue import Catalogue, all_missing
 

@@ -20,8 +20,8 @@ from shakedown.nics.rates import TWICE, arrived_twice, end_to_end, ethtool_stood
 from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Better, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
+from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
 from shakedown.run.nic_counters import About, NodeCounters, counters_file, read_counters
 

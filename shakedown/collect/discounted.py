@@ -26,10 +26,8 @@ from shakedown.nics.rates import bytes_moved, counts_rdma_bytes
 from shakedown.nos.system import LOST
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_evidence, read_output
+from shakedown.records.reading import BadInput, loads, read_evidence, read_output
 from shakedown.records.results import CounterReading, JobRecord, Measurement, OutputRecord, RunProblem
-from shakedown.records.untrusted import loads
 from shakedown.run.folder import INVENTORY, RAW
 from shakedown.run.nic_counters import NodeCounters, counters_file
 from shakedown.run.ownership import writers

@@ -21,12 +21,9 @@ from shakedown.evidence.window import job_window, longer_than
 from shakedown.physics.host_links import is_of_model, same_gpu
 from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Params
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_evidence, read_record
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import BadInput, complete_lines, read_evidence, read_record, refusal
 from shakedown.records.results import JobRecord, Measurement, OutputRecord, RunProblem
-from shakedown.records.untrusted import complete_lines
 from shakedown.records.wording import printable
 from shakedown.run.nic_counters import JobFolder
 

@@ -32,12 +32,11 @@ from shakedown.evidence.window import clocks_ahead, stage_windows
 from shakedown.plan.flow_paths import PATHS, FlowPath, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import one_reading, read_bytes, read_evidence, read_record
+from shakedown.records.reading import BadInput, one_reading, read_bytes, read_evidence, read_record
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
-from shakedown.records.untrusted import write_aside
 from shakedown.records.wording import count, ended, printable
+from shakedown.records.writing import write_aside
 from shakedown.run.files import redact_folder, refuse_sealed, run_files
 from shakedown.run.folder import (
     COLLECTED,

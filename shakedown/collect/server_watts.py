@@ -21,9 +21,9 @@ from pydantic import Field, ValidationError
 
 from shakedown.intent.places import parse_strict
 from shakedown.records.base import Record, shape
-from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import append_line, loads, read_plain
+from shakedown.records.reading import BadInput, loads, read_plain
 from shakedown.records.wording import FILE_NAME
+from shakedown.records.writing import append_line
 from shakedown.run.folder import RAW
 from shakedown.run.server_power import FOLDER, MOST_WATTS, PowerSample
 

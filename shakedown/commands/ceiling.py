@@ -12,7 +12,7 @@ from shakedown.commands.arguments import command, group
 from shakedown.physics.collectives import Collective
 from shakedown.physics.ethernet import RDMA_MTUS_BYTES, RoceOperation
 from shakedown.physics.host_links import Transfer
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Measured = Annotated[

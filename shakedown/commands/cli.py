@@ -15,8 +15,8 @@ from typer.main import get_command, get_command_name
 from typer.models import CommandInfo, TyperInfo
 
 from shakedown.commands.arguments import app
-from shakedown.records.errors import BadInput, ExitStatus, said_by_system
 from shakedown.records.program import outlive_readers
+from shakedown.records.reading import BadInput, ExitStatus, said_by_system
 from shakedown.records.wording import printable
 
 DEBUG = "SHAKEDOWN_DEBUG"  # environment variable: 1 shows the traceback of an internal error

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from shakedown.commands.arguments import command, console_of
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import command
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.discover.ask import Answers
@@ -66,7 +66,7 @@ def discover(
     """
     from shakedown.discover.draft_site import describe
     from shakedown.discover.nics import read_table
-    from shakedown.records.untrusted import write_aside
+    from shakedown.records.writing import write_aside
     from shakedown.run.folder import to_json
 
     # Before anything is asked: what a wrong word would make all of it useless.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import command, group
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def show(
     Exit status 0: no standing alarm; 1: there is one; 3: part of the history cannot be read.
     """
     from shakedown.daytwo.history.report import node_history, page
-    from shakedown.records.untrusted import write_aside
+    from shakedown.records.writing import write_aside
 
     found = node_history(store, node, metric=metric, since=None if since is None else _moment(since))
     if html is not None:
@@ -96,7 +96,7 @@ def fleet(
     Exit status 0: no standing alarm; 1: there is one; 3: part of the history cannot be read.
     """
     from shakedown.daytwo.history.report import fleet_history, fleet_page
-    from shakedown.records.untrusted import write_aside
+    from shakedown.records.writing import write_aside
 
     found = fleet_history(store, metric=metric, since=None if since is None else _moment(since))
     if html is not None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import command, console_of
-from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import no_cycle_search
+from shakedown.records.reading import BadInput, ExitStatus
 from shakedown.records.wording import count
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shakedown.commands.arguments import command, group
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 from shakedown.records.wording import natural_key, printable
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def plan(
         rounds_of,
     )
     from shakedown.benchmarks.perftest.mesh.spec import parse_spec
-    from shakedown.records.untrusted import write_aside
+    from shakedown.records.writing import write_aside
 
     data = _read(spec)
     _choose_pairs(data, mode, pairs, seed, spec)
@@ -156,7 +156,7 @@ def confirm(
         suspects,
         unexplained,
     )
-    from shakedown.records.untrusted import write_aside
+    from shakedown.records.writing import write_aside
 
     parsed, digest = read_spec(spec)
     pairs, gathered, run = _results(folder, parsed, digest)
@@ -226,8 +226,7 @@ def _read_pairs(path: Path) -> list[list[str]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from shakedown.records.reading import read_bytes
-    from shakedown.records.untrusted import loads
+    from shakedown.records.reading import loads, read_bytes
 
     try:
         data = loads(read_bytes(path))

@@ -12,7 +12,7 @@ import typer
 
 from shakedown.commands.arguments import command, group
 from shakedown.commands.plan import named_stages
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from shakedown.commands.arguments import command
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import printable
 
 if TYPE_CHECKING:

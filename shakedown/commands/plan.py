@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import assigned, command
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _with_job_time(site: Site, given: str | None, *, asked: bool) -> Site:
 
 def deliver(made: Plan, jobs: Jobs, output: Path | None, *, as_json: bool) -> None:
     """Make the run folder, if one is wanted, and show the plan. Raises BadInput for a folder in use."""
-    from shakedown.records.untrusted import write_aside
+    from shakedown.records.writing import write_aside
     from shakedown.run.folder import to_json, write_plan
 
     if output is not None:

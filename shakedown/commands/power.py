@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from shakedown.commands.arguments import command
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 
 
 @command("shakedown power reports/runs/PT --bmcs ~/bmcs.yml --seconds 3600")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import assigned, command, group
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.references.catalogue import Profile, ReferenceEntry

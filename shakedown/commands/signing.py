@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import command
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 from shakedown.records.wording import printable
 
 if TYPE_CHECKING:

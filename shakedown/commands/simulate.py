@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import command
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import assigned, command
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 from shakedown.records.wording import printable
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def sweeps(
     from shakedown.daytwo.sweeps import claims
     from shakedown.daytwo.sweeps import text as sweep_text
     from shakedown.daytwo.sweeps.pairs import compare_sweeps
-    from shakedown.records.untrusted import write_aside
+    from shakedown.records.writing import write_aside
 
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
         raise BadInput("is no place for a file", fix="name a file in a folder that is there", file=html)

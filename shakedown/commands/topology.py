@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import command
-from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import PACKAGE, plain_environment
+from shakedown.records.reading import BadInput, ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.topology.host_map import Topology
@@ -37,7 +37,7 @@ def topology(
     Nothing is changed on the host: a small Python program is sent over ssh and reads sysfs. Exit status 1:
     something is wrong, such as a link that trained down or a GPU without a near NIC.
     """
-    from shakedown.records.untrusted import write_aside
+    from shakedown.records.writing import write_aside
     from shakedown.topology import host_map
     from shakedown.topology.host_map import pairs, parse_topology, problems
     from shakedown.topology.picture import picture

@@ -15,11 +15,11 @@ from typing import Any, Literal
 from shakedown.judge.judged import judge_run
 from shakedown.judge.verdict import Judged
 from shakedown.records.base import Outcome, Record
-from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search
-from shakedown.records.untrusted import append_line, loads
+from shakedown.records.reading import BadInput, loads
 from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import count, printable
+from shakedown.records.writing import append_line
 from shakedown.run.folder import Run
 from shakedown.slurm.client import PREFIX, NodeState, Slurm
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from shakedown.benchmarks.inference.metrics import INFERENCE_TEST
 from shakedown.benchmarks.inference.peak import NOISE_FLOOR, difference, extrapolated
 from shakedown.plan.jobs import Jobs
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_record
+from shakedown.records.reading import BadInput, read_record
 from shakedown.records.wording import natural_key, number
 from shakedown.run.folder import JOBS, Run
 

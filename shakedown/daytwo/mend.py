@@ -12,8 +12,8 @@ from pathlib import Path
 from shakedown.daytwo.draining import broken_lines
 from shakedown.daytwo.history.ingest import forget, ingest
 from shakedown.daytwo.history.store import HistoryStore
-from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput
+from shakedown.records.writing import write_aside
 from shakedown.run.files import SUMS, leftovers
 from shakedown.run.folder import PLAN
 

@@ -6,7 +6,7 @@ from shakedown.judge.judged import JudgedRun
 from shakedown.judge.verdict import decides
 from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.wording import natural_key
 

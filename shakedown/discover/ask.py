@@ -21,11 +21,9 @@ from pydantic import AfterValidator, Field, ValidationError
 from shakedown.intent.slurm_block import SlurmBlock, SlurmName
 from shakedown.onnode import discover_probe
 from shakedown.records.base import Document, Name, Record
-from shakedown.records.errors import BadInput
 from shakedown.records.program import plain_environment
-from shakedown.records.refusals import read_as, refusal
+from shakedown.records.reading import BadInput, loads, read_as, read_plain, refusal
 from shakedown.records.results import Part
-from shakedown.records.untrusted import loads, read_plain
 from shakedown.slurm.client import Slurm, parse_show_nodes
 from shakedown.topology.host_map import Topology
 

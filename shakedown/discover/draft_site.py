@@ -24,7 +24,7 @@ from shakedown.intent.site import Fabric, NicSpec, Site
 from shakedown.nics.families import family_of
 from shakedown.physics.ethernet import rdma_mtu_bytes
 from shakedown.physics.host_links import by_driver_name
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import natural_key
 from shakedown.topology.host_map import pairs
 

@@ -14,7 +14,7 @@ from shakedown.discover.draft_site import FoundGpu, FoundNic, FoundNode, FoundSi
 from shakedown.intent.places import span
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.base import Record
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import natural_key, printable
 
 # A comment; the reason follows after a colon.

@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from shakedown.discover.ask import PORT_PATTERN, NicAnswer, NodeAnswer
 from shakedown.nos.lldp import neighbours
-from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import read_plain
+from shakedown.records.reading import BadInput, read_plain
 from shakedown.records.wording import natural_key
 from shakedown.topology.distance import Distance
 from shakedown.topology.host_map import GDR_LIMIT, HostDevice, distance

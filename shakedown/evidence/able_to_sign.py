@@ -20,11 +20,9 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from shakedown.evidence.signatures import Digest, Moment, Order, OrderedNode, SignedLink, key_of
-from shakedown.records import untrusted
 from shakedown.records.base import Record
-from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended, status_of
-from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.reading import BadInput, ExitStatus, loads, read_bytes, read_record
 from shakedown.records.wording import natural_key, printable
 from shakedown.run.folder import ORDER
 
@@ -83,8 +81,8 @@ def _flaw(machine: OrderedNode, answer: SigningAnswer, order: Order, ordered: st
     if not answer.out:
         return printable(answer.err.strip().splitlines()[-1][:200] if answer.err.strip() else "no answer")
     try:
-        signed = SignedLink.model_validate({"schema": 1, **untrusted.loads(answer.out[:_LARGEST_ANSWER])})
-        line = OnTrial.model_validate(untrusted.loads(signed.link))
+        signed = SignedLink.model_validate({"schema": 1, **loads(answer.out[:_LARGEST_ANSWER])})
+        line = OnTrial.model_validate(loads(signed.link))
         key = key_of(signed.signature, signed.link.encode())
     except (ValidationError, ValueError, TypeError, RecursionError):
         key = ""
@@ -119,7 +117,7 @@ def main(argv: list[str]) -> int:
 def _answers(text: str) -> dict[str, SigningAnswer]:
     """Return what the hosts answered, by host. Raises BadInput."""
     try:
-        return {str(host): SigningAnswer.model_validate(one) for host, one in untrusted.loads(text).items()}
+        return {str(host): SigningAnswer.model_validate(one) for host, one in loads(text).items()}
     except (ValueError, AttributeError) as error:  # the validator's is a ValueError
         said = " ".join(str(error).split())[:300]
         raise BadInput(

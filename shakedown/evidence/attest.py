@@ -20,7 +20,7 @@ from typing import Any
 from shakedown.onnode.counters import unwritable
 from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER, forget, node_name, notes_of
-from shakedown.records.untrusted import write_aside
+from shakedown.records.writing import write_aside
 from shakedown.run.ownership import LINK, MANIFEST, is_of_nodes, journals_of, writers
 from shakedown.run.redact import redact_bytes
 from shakedown.run.service import SIGNER, sign

@@ -27,11 +27,16 @@ from shakedown.evidence.signatures import (
 from shakedown.evidence.window import CLOCKS_S, clocks_ahead, job_window, moment
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.base import Name, Record
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import LARGEST_OUTPUT, read_evidence, read_output, read_record
+from shakedown.records.reading import (
+    LARGEST_OUTPUT,
+    BadInput,
+    complete_lines,
+    read_evidence,
+    read_output,
+    read_record,
+)
 from shakedown.records.results import JobRecord
-from shakedown.records.untrusted import complete_lines
 from shakedown.run.chain import ACCOUNT, CHAIN, FIRST, JOB
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
 from shakedown.run.ownership import (

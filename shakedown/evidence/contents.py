@@ -16,8 +16,7 @@ from pathlib import Path
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import LARGEST_OUTPUT, read_evidence, read_output
+from shakedown.records.reading import LARGEST_OUTPUT, BadInput, read_evidence, read_output
 from shakedown.run.chain import digest
 from shakedown.run.ownership import BEFORE_IT_RUNS, CONTENTS, STDERR, is_of_nodes
 from shakedown.run.redact import redact, redact_bytes

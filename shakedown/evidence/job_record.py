@@ -10,8 +10,7 @@ from pathlib import Path
 from shakedown.benchmarks.config.odd_parts import OF_CLOCKS
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.plan.jobs import JobSpec, job_and_attempt
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_output
+from shakedown.records.reading import BadInput, read_output
 from shakedown.records.results import JobRecord, RunProblem
 from shakedown.records.wording import BLAMES, those
 from shakedown.run.ownership import STDERR, is_of_nodes

@@ -25,13 +25,11 @@ from shakedown.evidence import signatures
 from shakedown.evidence.signatures import Order, OrderedNode, OrderedTest, SealFinding, ordered_tests
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, params_text
-from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.plan import Plan, Reference
 from shakedown.records.program import ended, status_of
-from shakedown.records.reading import read_bytes, read_record
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import BadInput, ExitStatus, read_bytes, read_record, refusal
 from shakedown.records.results import Snapshot
-from shakedown.records.untrusted import write_aside
+from shakedown.records.writing import write_aside
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
 from shakedown.run.folder import INVENTORY, JOBS, ORDER, ORDER_SIGNATURE, PLAN, to_json

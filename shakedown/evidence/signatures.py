@@ -15,12 +15,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from shakedown.records import untrusted
 from shakedown.records.base import Name, Params, Record, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, Reference
 from shakedown.records.program import plain_environment
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import BadInput, loads, read_bytes
 from shakedown.records.wording import printable
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # SHA-256
@@ -245,7 +243,7 @@ class Placed:
 def placed(file: str, content: SignedLink) -> Placed | None:
     """Return a link; None if what was signed is none."""
     try:
-        untrusted.loads(content.link)
+        loads(content.link)
         return Placed(file, content.link, content.signature, SignedOutputs.model_validate_json(content.link))
     except (ValidationError, ValueError):
         return None

@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_record
+from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord, Snapshot
 from shakedown.run.folder import INVENTORY, RAW
 

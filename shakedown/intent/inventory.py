@@ -21,7 +21,7 @@ from shakedown.intent.variables import check_names
 from shakedown.nos.readings import port_name
 from shakedown.nos.registry import SYSTEMS, known
 from shakedown.nos.system import LOST, Classes, ratios
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # A site's own references lie in its folder (references.of_site); ansible.cfg says the same to the playbooks.
 _NO_INVENTORY = "^profiles$"

@@ -11,8 +11,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from shakedown.intent.places import expanded, problems_of
 from shakedown.intent.rules import Problem
 from shakedown.records.base import Name, Record, shape
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import nearest
+from shakedown.records.reading import BadInput, nearest
 
 KEY = "ordered"
 _UNITS = {"MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "GB": 10**9, "TB": 10**12}

@@ -5,8 +5,7 @@ from collections.abc import Collection, Sequence
 
 from shakedown.intent.places import expanded
 from shakedown.intent.site import Site
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import nearest
+from shakedown.records.reading import BadInput, nearest
 from shakedown.records.wording import natural_key
 
 

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from shakedown.intent.rules import Contradiction, Problem
 from shakedown.records.base import words_of
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import UNKNOWN, nearest, walk
+from shakedown.records.reading import UNKNOWN, BadInput, nearest, walk
 
 # YAML with the line of each value, from PyYAML's safe node tree; no object is ever constructed.
 #

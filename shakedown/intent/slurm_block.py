@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, field_validator
 
 from shakedown.records.base import Record, shape
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # Slurm counts time limits in whole minutes and rounds seconds up (slurm.conf, MaxTime; sbatch, --time), so
 # two limits are compared in minutes.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shakedown.intent.moved import MOVED
 from shakedown.intent.places import group_and_host_files, key_lines, refuse_bombs, variable_files
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # As alike as this, a name is taken for a slip of the keyboard (difflib: 1 is the same).
 _ALIKE = 0.85

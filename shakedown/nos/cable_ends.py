@@ -15,7 +15,7 @@ from shakedown.nos.readings import SwitchReading, load_record
 from shakedown.nos.registry import known
 from shakedown.nos.system import Neighbours, Tree, refuse_error_text
 from shakedown.records.base import Name, Record
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 
 class SettingsCable(Record):

@@ -22,7 +22,7 @@ from shakedown.nos.system import (
     of_class,
     output,
 )
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.tool_text import TextSource
 
 _LINK = {

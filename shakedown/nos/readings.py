@@ -14,11 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 from shakedown.nos.registry import counters_of, known
 from shakedown.nos.system import COUNTERS, LOST, Classes, Due, PortCounters, ratios
 from shakedown.records.base import Document, Name, PortName, Record, Stage
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_evidence
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import BadInput, loads, read_evidence, refusal
 from shakedown.records.results import CounterReading, went_back
-from shakedown.records.untrusted import loads
 
 # An uplink that is down costs capacity and no packet: routing goes round it, and no counter of errors moves.
 # It shows by what it did not carry.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from shakedown.nos import cumulus, enterprise_sonic, eos, linux, nxos, os9, os10, sonic
 from shakedown.nos.system import Classes, Outputs, ParseCounters, PortCounters, SwitchSystem
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 SYSTEMS: dict[str, SwitchSystem] = {
     system.name: system

@@ -13,7 +13,7 @@ from typing import Any
 from shakedown.nos import lldp
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
 from shakedown.nos.system import Classes, Outputs, PortCounters, SwitchSystem, Tree, count, json_object
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 _PORT_MAP = "COUNTERS_PORT_NAME_MAP"
 _PORT = {

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from shakedown.records.base import COUNTER_END, Record
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.tool_text import TextSource, quote
 
 # A parser takes the raw outputs of the counter commands, keyed by the label under which the role

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.noted import note, note_line
-from shakedown.records.untrusted import append_line
+from shakedown.records.writing import append_line
 
 NONCE = "SHAKEDOWN_NONCE"  # the environment variable that jobs of an order have
 _GRACE_S = 10.0  # between SIGTERM, on which srun ends its own step, and SIGKILL

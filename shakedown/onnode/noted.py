@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from shakedown.records.untrusted import write_aside
+from shakedown.records.writing import write_aside
 from shakedown.run import service
 
 ORDER = "SHAKEDOWN_ORDER"  # the environment variable that jobs of an order have, beside journal.NONCE

@@ -7,7 +7,7 @@ docstrings. All rates are GB/s (10^9 B/s) per direction; `ranks` are GPUs.
 from collections.abc import Sequence
 from enum import StrEnum
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 
 class Collective(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from math import ceil, inf
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # Sources: IBTA Architecture Specification vol. 1, annexes A16/A17 (RoCE, RoCE v2: headers, ICRC, MTUs); IEEE
 # 802.3 (preamble, inter-frame gap, minimum frame); RFC 791 and RFC 8200 (IP headers).

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # Sources: PCI Express Base Specification 3.0 to 6.0 (transfer rates, encodings, TLP framing, flit layout).
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # Sources: Stas Bekman, Machine Learning Engineering, networking chapter of February 2024 (volumes, step time,
 # communication or compute); Kaplan et al. 2020 and Chowdhery et al. 2022 (PaLM) appendix B (FLOP per token

@@ -13,8 +13,8 @@ from shakedown.nos.system import LOST
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec, counter_tests
 from shakedown.records.base import Better, Params, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import NotCovered, PlanItem
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import count
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.of_site import families_of

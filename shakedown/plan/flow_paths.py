@@ -8,8 +8,7 @@ from pydantic import ValidationError
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Document, Name
 from shakedown.records.plan import Plan
-from shakedown.records.reading import open_plain
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import open_plain, refusal
 
 PATHS = "paths.jsonl"
 # A line takes some hundred bytes; a mesh of more flows is read with its links instead.

@@ -11,8 +11,8 @@ from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs
 from shakedown.plan.odds import power_words
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, PlanScope
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import natural_key
 
 # With three nodes a slow pair shows which of its two ends is slow; and a ring of three has every pair.

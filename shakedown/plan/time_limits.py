@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from shakedown.intent.slurm_block import JobTime, minutes
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Expectation, StageTime
+from shakedown.records.reading import BadInput
 
 # The order follows from the plan alone. Jobs are submitted in it, and each waits in Slurm for those before it
 # that share a node with it (reframe_tests/guard.py).

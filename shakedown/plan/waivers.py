@@ -7,8 +7,8 @@ from pathlib import Path
 from shakedown.intent.places import refuse
 from shakedown.intent.rules import Problem
 from shakedown.records.base import Better, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, Waiver
+from shakedown.records.reading import BadInput
 
 # Counts of what came out wrong. In the config stage `wrong` counts settings, which harm no data.
 _CORRECTNESS = ("wrong", "nonfinite_steps")

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from shakedown.records.errors import BadInput, ExitStatus, said_by_system
+from shakedown.records.reading import BadInput, ExitStatus, said_by_system
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -13,8 +13,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import explain
+from shakedown.records.reading import BadInput, explain
 
 Count = Annotated[int, Field(ge=0, lt=1 << 64)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

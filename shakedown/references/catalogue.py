@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from shakedown.records.base import Better, Name, Record, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Reference, ReferenceKind
+from shakedown.records.reading import BadInput
 from shakedown.references.ceilings import BANDWIDTH_UNITS_GBPS, Ceiling
 
 

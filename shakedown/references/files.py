@@ -12,9 +12,8 @@ from pydantic import ValidationError
 
 from shakedown.intent.places import At, Lines, parse_strict
 from shakedown.records.base import Better, words_of
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.refusals import unknown_key
+from shakedown.records.reading import BadInput, unknown_key
 from shakedown.records.wording import printable
 from shakedown.references.catalogue import Catalogue, Profile, ReferenceEntry, names, reason_for
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shakedown.intent.site import Fabric, Site
 from shakedown.nics.families import NicFamily, family_of
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.references.catalogue import Catalogue, Profile, ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
 from shakedown.references.physical import NAME, add_physical

@@ -19,11 +19,10 @@ from shakedown.evidence.orders import read as read_order
 from shakedown.evidence.signatures import Order, SealFinding
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import LARGEST_DOCUMENT, open_plain, read_bytes
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import LARGEST_DOCUMENT, BadInput, open_plain, read_bytes
 from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
+from shakedown.records.writing import write_aside
 from shakedown.report.write import outdated
 from shakedown.run.files import SIGNATURE, SUMS, empty_folders, leftovers, redacted_files, run_files
 from shakedown.run.folder import JOBS, VERDICT, to_json

@@ -10,10 +10,9 @@ from shakedown.benchmarks.interconnect.output import read_ways
 from shakedown.benchmarks.lora.metrics import read_trainings
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Outcome
-from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search
-from shakedown.records.reading import open_plain, read_bytes
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput, open_plain, read_bytes
+from shakedown.records.writing import write_aside
 from shakedown.report import html, machines
 from shakedown.report import html as markdown
 from shakedown.report import html as raw

@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_bytes, read_output
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput, read_bytes, read_output
+from shakedown.records.writing import write_aside
 from shakedown.run.folder import COUNTERS, INVENTORY, RAW, RESULTS
 from shakedown.run.redact import redact_bytes
 

@@ -11,21 +11,21 @@ from pydantic import TypeAdapter, ValidationError
 
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Name, Record
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import (
     LARGEST_DOCUMENT,
+    BadInput,
     open_plain,
     read_bytes,
     read_record,
+    refusal,
     refuse_schema,
     strict_json,
 )
-from shakedown.records.refusals import refusal
 from shakedown.records.results import CounterReading, Measurement, RunProblem, Snapshot
-from shakedown.records.untrusted import write_aside
 from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
+from shakedown.records.writing import write_aside
 
 # A run folder may come from anywhere, so nothing in it is trusted: links and special files are refused,
 # paths must stay inside, every line is checked against its record, and what cannot be used is named by

@@ -18,11 +18,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shakedown.records.base import Document, Name
-from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended, status_of
-from shakedown.records.reading import read_record
-from shakedown.records.refusals import read_as
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput, ExitStatus, read_as, read_record
+from shakedown.records.writing import write_aside
 from shakedown.run.folder import to_json
 
 PROC = Path("/proc")

@@ -13,9 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shakedown.nics.counter_sets import by_known_names, traffic_of_bnxt_back
 from shakedown.nics.families import family_of
 from shakedown.records.base import CounterValue, Name
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_evidence
-from shakedown.records.refusals import read_as
+from shakedown.records.reading import BadInput, read_as, read_evidence
 from shakedown.records.results import went_back
 
 # Eleven NICs with two thousand counters each have 1.5 MB; 60 MB of them took 35 s and 3 GB.

@@ -12,10 +12,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError, model_validator
 
 from shakedown.records.base import Document
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_evidence
-from shakedown.records.refusals import refusal
-from shakedown.records.untrusted import complete_lines
+from shakedown.records.reading import BadInput, complete_lines, read_evidence, refusal
 from shakedown.statistics.robust import median
 
 FOLDER = "server_power"  # under raw/

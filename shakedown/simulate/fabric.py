@@ -8,7 +8,7 @@ import numpy as np
 
 from shakedown.judge.localise.model import Bools, Cabling, Element, Floats, Ints, Matrix
 from shakedown.physics.ethernet import payload_ceiling_gbps
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # `shakedown simulate --noise MODEL[:KEY=VALUE[,KEY=VALUE]]`; several models act together, each in its phase:
 # what limits a flow on its way (the slowest part counts), what scales every rate, what the tool makes of it.

@@ -12,10 +12,10 @@ from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.plan.flow_paths import PATHS
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind, Remeasure
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Component, CounterReading, Snapshot
-from shakedown.records.untrusted import write_aside
+from shakedown.records.writing import write_aside
 from shakedown.run.folder import (
     COUNTERS,
     JOBS,

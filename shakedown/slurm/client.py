@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from shakedown.records.errors import BadInput
 from shakedown.records.program import PLAINLY, plain_environment
+from shakedown.records.reading import BadInput
 
 # What the reason of a node that we drained begins with; nothing else tells ours from others'.
 PREFIX = "shakedown:"

@@ -26,9 +26,8 @@ from pydantic import ValidationError
 
 from shakedown.intent.slurm_block import seconds_of
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import BadInput, ExitStatus, refusal
 from shakedown.slurm.client import NoAnswer, Slurm
 from shakedown.slurm.under_way import refuse_other_run
 

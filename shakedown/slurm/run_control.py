@@ -9,9 +9,8 @@ from shlex import quote
 
 from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.program import ended, status_of
-from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.reading import BadInput, read_bytes, read_record
 from shakedown.run.folder import JOBS, PLAN, RAW
 from shakedown.run.lock import RunLock, parse_holder
 from shakedown.slurm.client import Slurm

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.run.lock import PROC, Holder, argv_of, end, start_ticks, with_argument
 from shakedown.slurm.client import NoAnswer, Slurm
 

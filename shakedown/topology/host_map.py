@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from shakedown.records.base import Name
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import BadInput, refusal
 from shakedown.topology.distance import NEAREST_FIRST, Distance, between, common, is_gpu
 
 # The input is the document of `onnode/topology_probe.py`. Distances are those of `nvidia-smi topo -m` and

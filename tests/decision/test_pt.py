@@ -10,8 +10,8 @@ from test_systems import plan_and_jobs, planned, published, shipped, verdict_on
 
 from shakedown.benchmarks.nccl.benchmark import NO_BMC
 from shakedown.records.base import Better
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
+from shakedown.records.reading import BadInput
 from shakedown.references.files import load_profile
 from tests.kit.site import plan_site
 

@@ -17,8 +17,8 @@ from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord
-from shakedown.records.untrusted import write_aside
 from shakedown.records.verdict import Verdict
+from shakedown.records.writing import write_aside
 from shakedown.run.folder import to_json
 
 # The kinds of jobs of each, so that every kind of which there is a good run is here once.

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "workloads")]
 from lora_trainer.model import TARGETS, allocate, build, config_of, shape_of  # noqa: E402
 from shakedown.benchmarks.lora.settings import TrainingSpec  # noqa: E402
-from shakedown.records.errors import BadInput  # noqa: E402
+from shakedown.records.reading import BadInput  # noqa: E402
 
 TOKENS = 64
 

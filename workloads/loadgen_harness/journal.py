@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from loadgen_harness.search import SearchRun, Step
 from loadgen_harness.time_breakdown import TimeBreakdown
 from shakedown.onnode.journal import now
-from shakedown.records.untrusted import append_line
+from shakedown.records.writing import append_line
 
 if TYPE_CHECKING:
     from shakedown.benchmarks.inference.output import LoadGenResult

@@ -26,8 +26,8 @@ from loadgen_harness.workers import Worker, error_of, notes_of, workers
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
 from shakedown.onnode.journal import now, of_order
 from shakedown.onnode.noted import node_name
-from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput, ExitStatus
+from shakedown.records.writing import write_aside
 
 TEST = "resnet50_server"
 PERCENTILE = 0.99

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from lora_trainer.layout import Adapters, Layout
 from shakedown.benchmarks.lora.settings import TrainingSpec
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # What a resumed job may change: everything else would make another curve.
 _FREE = {

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from shakedown.benchmarks.lora.settings import TrainingSpec
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # Store operations are small: one that takes longer has lost its server.
 _STORE_TIMEOUT = timedelta(seconds=15)

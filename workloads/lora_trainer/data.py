@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 
 from shakedown.benchmarks.lora.settings import GENERATED, TrainingSpec
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 # Fields of dolly-15k (databricks-dolly-15k.jsonl) and the prompt that Databricks trained Dolly 2.0 with.
 _PROMPT = "### Instruction:\n{instruction}\n\n{context}### Response:\n{response}\n\n### End\n\n"

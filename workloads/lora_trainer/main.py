@@ -26,7 +26,7 @@ from lora_trainer.model import allocate, build, compile_layers, config_of, shape
 from lora_trainer.watchdog import Watchdog
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics import training as physics
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 EXIT_BAD_INPUT, EXIT_OUT_OF_MEMORY = 2, 76
 

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaC
 from lora_trainer.data import Bytes, Tokenizer
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics.training import SHAPES, TransformerShape
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 # By transformers' name of the model, what keeps a layout from splitting it, empty if nothing does. Of others

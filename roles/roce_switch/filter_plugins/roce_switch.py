@@ -96,7 +96,7 @@ def cli_unread(running: str) -> list[str]:
     """Why what a switch printed is not its configuration, so that nothing is known of it; empty if it is."""
     # As above: only the systems with a command line pay for it.
     from shakedown.nos.system import refuse_error_text
-    from shakedown.records.errors import BadInput
+    from shakedown.records.reading import BadInput
 
     # What a command says instead of a configuration is its first line; a banner may say anything below.
     first = next((line for line in running.splitlines() if line.strip()), "")
@@ -169,7 +169,7 @@ def health(nos: str, kind: str, printed: str) -> dict[str, str]:
         printed: what the command of `_roce_switch_health_asks` printed.
     """
     from shakedown.nos.registry import known  # here, as above
-    from shakedown.records.errors import BadInput
+    from shakedown.records.reading import BadInput
 
     try:
         if kind == "lldp":

@@ -19,9 +19,9 @@ from shakedown.onnode.software import apptainer_words, mounts, pyxis_options
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, PlainPath, Record, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.program import SOURCE, WORKLOADS
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Measurement, OutputRecord, RunProblem
 from shakedown.run.nic_counters import JobFolder
 

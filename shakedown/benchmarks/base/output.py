@@ -9,7 +9,7 @@ from typing import Literal
 from shakedown.benchmarks.base.contract import Read
 from shakedown.physics.collectives import Collective, busbw_factor
 from shakedown.records.base import Better, Params
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
 

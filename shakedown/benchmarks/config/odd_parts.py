@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.plan.jobs import Jobs, job_and_attempt
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem
-from shakedown.records.reading import read_evidence, read_record
+from shakedown.records.reading import BadInput, loads, read_evidence, read_record
 from shakedown.records.results import Component, Measurement, Part, RunProblem, Snapshot
-from shakedown.records.untrusted import loads
 from shakedown.records.wording import natural_key, number
 from shakedown.run.folder import INVENTORY, JOBS, RAW
 

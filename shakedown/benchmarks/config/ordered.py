@@ -15,9 +15,8 @@ from shakedown.nos.registry import known
 from shakedown.physics.host_links import by_driver_name, by_name, is_of_model
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Params
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem
-from shakedown.records.reading import read_record
+from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import Component, Measurement, Part, RunProblem, Snapshot
 from shakedown.records.wording import number
 from shakedown.run.folder import INVENTORY

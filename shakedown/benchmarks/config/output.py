@@ -18,8 +18,7 @@ from shakedown.benchmarks.config.settings import (
     judge,
 )
 from shakedown.records.base import Better, Params
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import read_as
+from shakedown.records.reading import BadInput, read_as
 from shakedown.records.results import RunProblem
 from shakedown.records.wording import BLAMES
 from shakedown.run.nic_counters import JobFolder

@@ -12,9 +12,8 @@ from shakedown.nos.registry import known
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
-from shakedown.records.reading import read_evidence, read_record
+from shakedown.records.reading import BadInput, read_evidence, read_record
 from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
 from shakedown.run.folder import INVENTORY, JOBS, RAW
 

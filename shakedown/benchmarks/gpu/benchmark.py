@@ -13,7 +13,7 @@ from shakedown.benchmarks.gpu.metrics import copied_on, gpu_state, nvbandwidth
 from shakedown.benchmarks.gpu.state import GpuNode, GpuNodeSettings, plan_gpu_node
 from shakedown.intent.acceptance import Section
 from shakedown.records.base import Stage
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 BENCHMARK = Benchmark(
     name="gpu",

@@ -16,7 +16,7 @@ from typing import Any
 from shakedown.onnode import gpus
 from shakedown.onnode.journal import Clock, Journal, job, watched
 from shakedown.onnode.software import enter
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 
 @job

@@ -27,11 +27,8 @@ from shakedown.benchmarks.gpu.state import (
 )
 from shakedown.physics.host_links import by_driver_name
 from shakedown.records.base import Better, Params
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_evidence
-from shakedown.records.refusals import read_as
+from shakedown.records.reading import BadInput, complete_lines, read_as, read_evidence
 from shakedown.records.results import OutputRecord, RunProblem
-from shakedown.records.untrusted import complete_lines
 from shakedown.run.nic_counters import JobFolder
 
 # A driver that is asked for many GPUs, and is busy, answers later than every 0.2 s.

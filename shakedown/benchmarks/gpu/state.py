@@ -14,8 +14,7 @@ from shakedown.benchmarks.gpu.output import TopologyRow, parse_query, parse_topo
 from shakedown.physics.host_links import MODELS, by_name
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Name, Params, Record, shape
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import read_as
+from shakedown.records.reading import BadInput, read_as
 from shakedown.run.nic_counters import JobFolder
 from shakedown.run.ownership import CONTENTS
 

@@ -25,7 +25,7 @@ from shakedown.intent.acceptance import Section
 from shakedown.physics.host_links import by_name
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Params, Stage
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 
 WRONG = none_allowed(
     "gpu_integrity.wrong", "the same work gives the same bits, and memory holds what was written"

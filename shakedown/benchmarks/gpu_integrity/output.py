@@ -10,8 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from shakedown.benchmarks.base.contract import NoneTwice, Output, Read, Value
 from shakedown.benchmarks.base.output import longer_than_recorded
 from shakedown.records.base import Better, Params, Record, shape
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import BadInput, refusal
 from shakedown.records.results import RunProblem
 from shakedown.run.nic_counters import JobFolder
 

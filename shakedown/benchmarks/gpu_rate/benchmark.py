@@ -15,7 +15,7 @@ from shakedown.benchmarks.gpu_rate.output import GpuRate, GpuRateSettings, calle
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Params, Stage
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 STRAGGLER = none_allowed(
     "gpu_rate.straggler", "acceptance.gpu_rate.behind: no GPU may be behind the others of its node by more"

@@ -21,8 +21,8 @@ from typing import Any
 from shakedown.onnode import gpus
 from shakedown.onnode.journal import Clock, Journal, job
 from shakedown.onnode.software import Ready, enter
-from shakedown.records.errors import ExitStatus
 from shakedown.records.program import SOURCE, WORKLOADS
+from shakedown.records.reading import ExitStatus
 
 _START_S = 50.0  # the longest that the node's GPUs wait for the slowest of their processes to load PyTorch
 _LOOK_S = 0.1  # how often the processes' outputs are looked at meanwhile

@@ -13,8 +13,7 @@ from shakedown.benchmarks.base.contract import Output, Read, Value
 from shakedown.benchmarks.gpu.metrics import samples_of
 from shakedown.benchmarks.gpu.state import SLOWDOWNS, at_end, disturbed, reasons
 from shakedown.records.base import Better, Params, Record
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import BadInput, refusal
 from shakedown.records.results import RunProblem
 from shakedown.run.nic_counters import JobFolder
 from shakedown.statistics.robust import SMALLEST_CLASS, behind_fellows, behind_itself, median

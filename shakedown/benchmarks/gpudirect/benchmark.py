@@ -26,7 +26,7 @@ from shakedown.benchmarks.perftest.ways import blocks_by_way
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Better, Params, Stage
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 from shakedown.records.wording import natural_key
 
 _WRONG = none_allowed(

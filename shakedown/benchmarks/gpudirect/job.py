@@ -22,7 +22,7 @@ from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.onnode.journal import ran
 from shakedown.onnode.software import enter
 from shakedown.onnode.topology_probe import names_on, pci
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import printable
 from shakedown.topology.distance import AMD, NEAREST_FIRST, NVIDIA, between, is_gpu
 

@@ -8,7 +8,7 @@ from shakedown.intent.acceptance import Section
 from shakedown.nics.families import family_of
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Better, Params, Stage
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 HELD = none_allowed(
     "intent.incast_held_back",

@@ -33,9 +33,9 @@ from shakedown.onnode.counters import read_device
 from shakedown.onnode.ethtool_stats import ethtool_family
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.software import enter
-from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.untrusted import unused
+from shakedown.records.reading import BadInput, ExitStatus
 from shakedown.records.wording import natural_key
+from shakedown.records.writing import unused
 
 NAME = "incast"
 INCAST, ALL_TO_ALL = "incast", "all_to_all"  # tests of the cells, which are the patterns

@@ -12,8 +12,7 @@ from shakedown.benchmarks.perftest.metrics import moved as moved_by_perftest
 from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.records.base import Better, Record
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import read_as
+from shakedown.records.reading import BadInput, read_as
 from shakedown.records.results import RunProblem
 from shakedown.records.wording import natural_key
 

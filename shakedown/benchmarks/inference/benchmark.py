@@ -11,7 +11,7 @@ from shakedown.physics import training
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 from shakedown.references.catalogue import ReferenceEntry
 
 TEST = "resnet50_server"

@@ -21,10 +21,8 @@ from shakedown.benchmarks.gpu.state import SLOWDOWNS
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
 from shakedown.benchmarks.inference.peak import FIELDS, data_rate_gb_per_s
 from shakedown.records.base import Better, Name, Record, shape
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import open_plain
+from shakedown.records.reading import BadInput, loads, open_plain
 from shakedown.records.results import Measurement
-from shakedown.records.untrusted import loads
 from shakedown.records.wording import BLAMES
 
 _SHA256 = shape(

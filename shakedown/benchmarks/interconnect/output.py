@@ -13,10 +13,8 @@ from pydantic import Field, ValidationError
 from shakedown.benchmarks.base.contract import JobSettings, Output, Value
 from shakedown.physics.host_links import TRANSFER_RATE_GT_PER_S
 from shakedown.records.base import Better, Name, Params, Record
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import open_plain
+from shakedown.records.reading import BadInput, loads, open_plain
 from shakedown.records.results import Measurement
-from shakedown.records.untrusted import loads
 from shakedown.topology.host_map import HostDevice, Topology, parse_topology
 
 WHAT = ("hops", "speed", "width", "sharing", "numa")  # what is asked of the way to every GPU

@@ -24,8 +24,8 @@ from typing import Any
 from shakedown.benchmarks.lora.settings import INSTALL, TrainingSpec
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.software import ordered, origin
-from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput
+from shakedown.records.writing import write_aside
 
 LOG, LAUNCHER_LOG = "lora.jsonl", "lora.err"
 EXIT_MISSING = 127

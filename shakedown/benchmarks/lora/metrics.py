@@ -12,8 +12,7 @@ from shakedown.benchmarks.lora.output import TrainerHeader, TrainerResult, parse
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics import training as physics
 from shakedown.records.base import Better, Stage
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import open_plain
+from shakedown.records.reading import BadInput, open_plain
 from shakedown.records.results import Measurement, OutputRecord, RunProblem
 from shakedown.run.nic_counters import JobFolder
 

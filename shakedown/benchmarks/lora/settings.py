@@ -19,7 +19,7 @@ from shakedown.physics.training import (
     flop_per_token,
     lora_step_traffic,
 )
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 GENERATED = "generated"
 # The command that installs the environment of software.pytorch; messages quote it where that is missing.

@@ -23,8 +23,8 @@ from shakedown.intent.site import Fabric
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
-from shakedown.records.errors import ExitStatus
 from shakedown.records.program import SOURCE
+from shakedown.records.reading import ExitStatus
 
 TRANSPORT = none_allowed(
     "mpi.transport", "acceptance.mpi.transport and the planned NICs, held against UCX's own log of the run"

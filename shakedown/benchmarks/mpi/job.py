@@ -19,7 +19,7 @@ from pathlib import Path
 from shakedown.onnode import tcp_paths
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.output import kept
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 _UCX_LOGS = "ucx.*.log"  # one file for each rank; UCX puts in its host's name and process number
 # UCX's lines of these levels say why it could not do what it was told.

@@ -12,7 +12,7 @@ from shakedown.benchmarks.base.contract import Moved, Output, TcpPaths, Value, s
 from shakedown.benchmarks.base.output import Deviation, contradicted, judge_pinning
 from shakedown.physics.collectives import Collective
 from shakedown.records.base import Better, Params, Record, shape
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.tool_text import Amount, Count, Line, TextSource
 from shakedown.records.wording import count
 

@@ -33,7 +33,7 @@ from shakedown.intent.tcp_rules import ALL_TCP, ROCE
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 
 CORRECT = none_allowed("nccl.correct", "nccl-tests checks every element (-c 1): none may be wrong")
 TRANSPORT = none_allowed(

@@ -22,8 +22,8 @@ from shakedown.onnode import gpus, standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, job, ran, watched
 from shakedown.onnode.software import Ready, enter
 from shakedown.onnode.standing import once_a_node, wait_for_slurm
-from shakedown.records.errors import ExitStatus
 from shakedown.records.program import SOURCE
+from shakedown.records.reading import ExitStatus
 
 # Where builds of nccl-tests lie that no PATH names.
 _PLACES = ("/usr/local/bin", "/opt/nccl-tests/build", "/opt/nccl_tests/build", "/usr/local/nccl-tests/build")

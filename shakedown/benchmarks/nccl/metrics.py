@@ -23,7 +23,7 @@ from shakedown.benchmarks.nccl.output_model import (
 from shakedown.benchmarks.nccl.settings import ExpectedWay, NcclSettings
 from shakedown.physics.collectives import Collective, least_crossing_bytes
 from shakedown.records.base import Better, Params
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import RunProblem
 from shakedown.run.server_power import power_during
 from shakedown.statistics.robust import median

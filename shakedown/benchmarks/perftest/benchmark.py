@@ -25,9 +25,9 @@ from shakedown.intent.site import Site
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
-from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.pairs import AllPairs
 from shakedown.records.plan import NotCovered, Remeasure
+from shakedown.records.reading import BadInput, ExitStatus
 from shakedown.statistics.robust import most_by_chance
 
 # Start-up and teardown of one measurement on a slow host, and what a short one takes, for time limits and the

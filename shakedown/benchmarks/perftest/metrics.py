@@ -11,7 +11,7 @@ from shakedown.benchmarks.perftest.mesh.store import gids_taken
 from shakedown.benchmarks.perftest.output import BandwidthRow, LatencyRow, PerftestResult, parse_perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings, NicSettings
 from shakedown.records.base import Better, Params
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 
 _KINDS = {"bw": "bandwidth", "lat": "latency"}

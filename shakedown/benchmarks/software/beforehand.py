@@ -16,10 +16,8 @@ from typing import Any
 from shakedown.intent.places import span
 from shakedown.onnode.software import origin
 from shakedown.plan.jobs import Jobs
-from shakedown.records import untrusted
-from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended, status_of
-from shakedown.records.reading import read_record
+from shakedown.records.reading import BadInput, ExitStatus, loads, read_record
 from shakedown.records.wording import natural_key, printable
 from shakedown.run.folder import JOBS
 
@@ -103,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
 def _answers(text: str) -> dict[str, str]:
     """Return what the nodes printed, by node. Raises BadInput."""
     try:
-        answers = untrusted.loads(text)
+        answers = loads(text)
     except ValueError as error:
         raise BadInput(f"the nodes' answers are no JSON: {error}") from None
     if not isinstance(answers, dict) or not all(isinstance(said, str) for said in answers.values()):

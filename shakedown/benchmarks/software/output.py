@@ -8,8 +8,7 @@ from pathlib import Path
 from shakedown.benchmarks.base.contract import Output, Value
 from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Better, Name, Record
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_evidence
+from shakedown.records.reading import BadInput, read_evidence
 from shakedown.run.folder import RAW
 
 

@@ -13,7 +13,7 @@ from shakedown.benchmarks.stream.output import Stream, StreamSettings, stream
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft
 from shakedown.records.base import Better, Params, Stage
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 
 def plan_stream(draft: PlanDraft, asked: Stream) -> None:

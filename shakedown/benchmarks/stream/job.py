@@ -16,7 +16,7 @@ from typing import Any
 
 from shakedown.onnode.journal import Clock, Journal, job, watched
 from shakedown.onnode.software import enter, ordered
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 _NODES = Path("/sys/devices/system/node")
 _SOURCE = Path(__file__).with_name("stream.c")

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shakedown.benchmarks.base.contract import JobSettings, Output, Value
 from shakedown.records.base import Better, Params, Record, shape
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.tool_text import Line, TextSource
 
 Kernel = Literal["copy", "scale", "add", "triad"]

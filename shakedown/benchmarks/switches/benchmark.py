@@ -36,9 +36,8 @@ from shakedown.nos.registry import known
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import job_and_attempt
 from shakedown.records.base import Params, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem
-from shakedown.records.reading import read_evidence
+from shakedown.records.reading import BadInput, read_evidence
 from shakedown.records.results import Measurement, RunProblem
 
 SETTINGS, CROSSCHECK = "switch_settings", "crosscheck"

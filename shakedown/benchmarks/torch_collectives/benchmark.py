@@ -25,7 +25,7 @@ from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 
 
 def plan_torch(draft: PlanDraft, torch: TorchCollectives) -> None:

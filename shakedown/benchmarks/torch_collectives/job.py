@@ -15,8 +15,8 @@ from shakedown.onnode import standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, job, ran, watched
 from shakedown.onnode.software import Ready, enter
 from shakedown.onnode.standing import wait_for_slurm
-from shakedown.records.errors import ExitStatus
 from shakedown.records.program import SOURCE
+from shakedown.records.reading import ExitStatus
 
 
 @job

@@ -17,8 +17,7 @@ from shakedown.benchmarks.nccl.settings import Variable
 from shakedown.benchmarks.torch_collectives.program import burst_iterations
 from shakedown.physics.collectives import Collective
 from shakedown.records.base import Better, Params, Record
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import BadInput, refusal
 
 TorchOperation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
 

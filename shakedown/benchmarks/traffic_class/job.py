@@ -21,7 +21,7 @@ from shakedown.benchmarks.perftest.mesh.spec import Spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.onnode.journal import now
 from shakedown.onnode.noted import note
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 NAME = "traffic_class"  # the kind of job, the tool of its outputs and the test of its cells
 OPERATION = "ib_write_bw"  # what perftest runs: its server is where the data arrives

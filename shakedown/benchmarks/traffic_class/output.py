@@ -17,8 +17,7 @@ from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.benchmarks.switches.benchmark import settings_of_ports
 from shakedown.benchmarks.traffic_class.job import OPERATION, evidence_name
 from shakedown.records.base import Better, CounterValue, Name, Record
-from shakedown.records.errors import BadInput
-from shakedown.records.refusals import read_as
+from shakedown.records.reading import BadInput, read_as
 from shakedown.records.wording import BLAMES
 
 # The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:

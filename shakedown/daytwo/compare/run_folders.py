@@ -9,10 +9,9 @@ from shakedown.judge.judged import judge_run
 from shakedown.judge.verdict import Judged
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.program import no_cycle_search
-from shakedown.records.reading import read_record
+from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import Component, Measurement, Snapshot
 from shakedown.run.folder import INVENTORY, JOBS, Run
 

@@ -22,7 +22,7 @@ from shakedown.daytwo.history.report import fleet_history
 from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, HistoryStore
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Better, Outcome
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import number
 from shakedown.references.catalogue import SCOPE_KEYS, Catalogue, ReferenceEntry
 from shakedown.references.files import lint, read_profile

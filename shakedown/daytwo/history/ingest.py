@@ -25,10 +25,10 @@ from shakedown.daytwo.history.store import (
     write_parquet,
 )
 from shakedown.judge.judged import judge_run
-from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
-from shakedown.records.untrusted import write_aside
+from shakedown.records.writing import write_aside
 from shakedown.run.folder import Run, to_json
 
 # Of how many outputs an entry keeps the digest: the least ones, which two copies of any run have in common.

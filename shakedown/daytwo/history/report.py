@@ -20,7 +20,7 @@ from shakedown.daytwo.history.alarms_and_steps import (
 )
 from shakedown.daytwo.history.query import Event, FleetSeries, NodeSeries, events, fleet, metrics, node_series
 from shakedown.daytwo.history.store import HistoryStore
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import count
 from shakedown.report import text as sparkline
 

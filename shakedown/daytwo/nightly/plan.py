@@ -15,8 +15,8 @@ from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, jobs_of_site
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, PlanScope, Reference
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Measurement
 from shakedown.records.wording import natural_key
 from shakedown.references.catalogue import Catalogue

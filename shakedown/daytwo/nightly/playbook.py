@@ -13,7 +13,7 @@ from pydantic import Field
 from shakedown.intent.slurm_block import AccessOption
 from shakedown.records.base import Document, Name, Record, shape
 from shakedown.records.plan import Plan
-from shakedown.records.untrusted import write_aside
+from shakedown.records.writing import write_aside
 from shakedown.run.folder import JOBS, REFUSED
 
 

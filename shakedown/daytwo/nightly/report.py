@@ -16,9 +16,9 @@ from shakedown.daytwo.draining import Action
 from shakedown.daytwo.history.alarms_and_steps import HistoryChange
 from shakedown.daytwo.nightly.playbook import Delivery, Mail, Webhook
 from shakedown.records.base import Outcome, Record
-from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import NOT_REQUIRED, count, number, printable
+from shakedown.records.writing import write_aside
 
 
 class Night(Record):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from shakedown.benchmarks.inference.peak import NOISE_FLOOR, difference
 from shakedown.daytwo.compare.run_folders import differences
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.wording import count
 from shakedown.statistics.robust import holes, median

@@ -29,9 +29,8 @@ from shakedown.daytwo.sweeps.pairs import Combination, Draw, OperationSweep, Rep
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.base import Params
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_evidence, read_record
+from shakedown.records.reading import BadInput, read_evidence, read_record
 from shakedown.records.results import JobRecord, OutputRecord
 from shakedown.records.wording import number
 from shakedown.run.folder import INVENTORY, JOBS, RAW, Run

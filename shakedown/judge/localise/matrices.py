@@ -13,7 +13,7 @@ from shakedown.judge.localise.model import Cabling, Ints, Matrix, Route
 from shakedown.judge.localise.pair_results import PairResults, Place, PlannedPairs
 from shakedown.plan.flow_paths import PATHS, only_spines, read_paths
 from shakedown.plan.jobs import Jobs
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.wording import natural_key
 from shakedown.run.folder import Run

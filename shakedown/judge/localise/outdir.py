@@ -37,9 +37,8 @@ from shakedown.benchmarks.perftest.settings import MeshSettings, NicSettings, No
 from shakedown.collect.outputs import journal
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs, is_pair
 from shakedown.records.base import Better, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import PlanItem
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import BadInput, read_bytes
 from shakedown.records.results import Measurement, OutputRecord, RunProblem
 from shakedown.run.folder import PLAN
 from shakedown.run.nic_counters import JobFolder

@@ -25,7 +25,7 @@ from shakedown.collect.server_watts import (
     reader,
     redfish_power,
 )
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.run.server_power import power_during
 from tests.kit.cases import cases
 from tests.unit.daytwo.sweep_runs import write_run

@@ -20,7 +20,7 @@ from shakedown.collect.run import collect, gather
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict

@@ -6,9 +6,8 @@ from shakedown.benchmarks.perftest.output import parse_perftest
 from shakedown.collect.outputs import journal, most_records
 from shakedown.collect.run import collect, gather
 from shakedown.judge.judged import judge_folder
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_record
+from shakedown.records.reading import BadInput, read_record
 from shakedown.run.nic_counters import read_counters
 from tests.kit.files import edited
 from tests.unit.collect.test_collect import JOB

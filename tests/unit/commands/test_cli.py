@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from shakedown.commands import cli
 from shakedown.judge import judged
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.run import python
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ import yaml
 from shakedown.commands import cli
 from shakedown.daytwo.history.fleet_references import propose
 from shakedown.daytwo.history.ingest import ingest
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.references.files import load_catalogue, load_profile
 from tests.unit.daytwo.fleet import START, Night, names
 

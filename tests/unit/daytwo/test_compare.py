@@ -11,8 +11,8 @@ from shakedown.daytwo.compare.paired_metrics import compare
 from shakedown.daytwo.compare.run_folders import Change, Named, TooMuchChanged, compare_folders, named
 from shakedown.judge.verdict import judge_cells
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import ReferenceKind
+from shakedown.records.reading import BadInput
 from shakedown.run.folder import Run
 from tests.kit import records
 from tests.kit.cases import cases

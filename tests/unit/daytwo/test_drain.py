@@ -8,7 +8,7 @@ import pytest
 
 from shakedown.daytwo.draining import Drainer, Policy
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import RunProblem
 from shakedown.run import folder as runs
 from shakedown.slurm.client import Slurm, parse_show_nodes

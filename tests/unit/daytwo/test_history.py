@@ -18,7 +18,7 @@ from shakedown.daytwo.history.report import fleet_history, fleet_page, node_hist
 from shakedown.daytwo.history.store import HistoryStore, over_partners
 from shakedown.daytwo.mend import mend
 from shakedown.records.base import Better
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.run import python
 from tests.unit.daytwo.fleet import START, Night, names

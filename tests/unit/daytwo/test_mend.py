@@ -9,7 +9,7 @@ import pytest
 from shakedown.daytwo.draining import _entries
 from shakedown.daytwo.history.ingest import compact
 from shakedown.daytwo.history.report import fleet_history
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.run.files import leftovers
 from tests.unit.daytwo.fleet import Night, names
 

@@ -43,9 +43,8 @@ from shakedown.daytwo.nightly.report import (
     text,
 )
 from shakedown.plan.jobs import Jobs, counter_tests
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_record
+from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord, RunProblem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm

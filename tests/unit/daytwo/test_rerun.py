@@ -9,9 +9,9 @@ from shakedown.daytwo.rerun import changed_part, failed_part
 from shakedown.discover.ask import answers_of
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Component, Snapshot
-from shakedown.records.untrusted import write_aside
+from shakedown.records.writing import write_aside
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import Run, write_plan
 from tests.kit.cases import cases

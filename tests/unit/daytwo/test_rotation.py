@@ -18,7 +18,7 @@ from shakedown.daytwo.nightly.plan import (
     slot_costs,
 )
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.site import WHERE, document
 
 COSTS = {f"{test}/{rail}": 90.0 for test in ("write", "read", "lat") for rail in ("rail0", "rail1", "rail2")}

@@ -13,7 +13,7 @@ from shakedown.discover.ask import Answers
 from shakedown.discover.draft_site import describe, differences
 from shakedown.discover.folder import files, guesses, write_folder
 from shakedown.discover.nics import read_table
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 
 ROOT = Path(__file__).parents[3]

@@ -14,8 +14,8 @@ from shakedown.discover.draft_site import describe, differences
 from shakedown.discover.folder import files, write_folder
 from shakedown.intent.site import AbsentNode, NicSpec
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
+from shakedown.records.reading import BadInput
 from shakedown.run.folder import write_plan
 
 

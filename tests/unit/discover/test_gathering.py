@@ -14,7 +14,7 @@ from shakedown.discover.draft_site import describe
 from shakedown.discover.folder import files
 from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.onnode import discover_probe
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.slurm.client import Slurm
 from tests.kit.cases import cases
 from tests.kit.run import python

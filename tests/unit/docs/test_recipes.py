@@ -50,7 +50,7 @@ def test_a_switch_system_may_leave_out_all_but_its_name_and_what_it_tells(house)
     told = house.run(
         "-c",
         "from shakedown.nos.registry import SYSTEMS, counters_of\n"
-        "from shakedown.records.errors import BadInput\n"
+        "from shakedown.records.reading import BadInput\n"
         "print(SYSTEMS['junos'].can_tell('cabling'))\n"
         "try: counters_of('junos')\n"
         "except BadInput as error: print(error.what)",

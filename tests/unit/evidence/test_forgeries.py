@@ -11,7 +11,7 @@ import pytest
 from ordered import World, reseal, sign_sums, utc
 
 from shakedown.judge.judged import judge_folder
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from tests.kit.cases import cases

@@ -14,7 +14,7 @@ from test_forgeries import LATENCY, OUTPUT, WRITE, edit, items, replace
 
 from shakedown.evidence import orders
 from shakedown.judge.judged import judge_folder
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.run.folder import ORDER, ORDER_SIGNATURE, write_verdict
 from tests.kit.key import NEEDS_SSH_KEYGEN
 

@@ -15,8 +15,7 @@ from shakedown.commands import cli
 from shakedown.evidence import attribution, signatures
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_record
+from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict

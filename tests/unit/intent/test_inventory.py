@@ -15,7 +15,7 @@ from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.commands.cli import main
 from shakedown.intent.places import refuse_impossible_date, span
 from shakedown.intent.variables import check_names
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, lab_fabric
 

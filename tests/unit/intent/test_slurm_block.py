@@ -13,7 +13,7 @@ from shakedown.intent.moved import MOVED
 from shakedown.intent.moved import main as moved
 from shakedown.intent.slurm_block import SlurmBlock, option
 from shakedown.intent.variables import check_names
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, plan_site
 from tests.unit.intent.test_inventory import INVENTORIES

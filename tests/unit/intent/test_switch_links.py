@@ -9,7 +9,7 @@ import pytest
 
 from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.intent import links
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.site import WHERE, document, hosts
 
 RULE = {"leaves": ["leaf0", "leaf1"], "leaf_ports": ["Ethernet32", "Ethernet33", "Ethernet34", "Ethernet35"]}

@@ -18,7 +18,7 @@ from shakedown.nics.rates import TWICE, arrived_twice
 from shakedown.nics.witnesses import FAULTS, seen, unseen, why_told
 from shakedown.plan.jobs import counter_tests
 from shakedown.records.base import Outcome, Stage
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import JobRecord
 from shakedown.references.files import load_profile
 from shakedown.references.of_site import catalogue_of_site

@@ -12,7 +12,7 @@ from shakedown.nos.cable_ends import cables, links_of, load_settings, neighbours
 from shakedown.nos.crosscheck import CABLING, FEC, SPEED, End, SwitchCable, cross_check
 from shakedown.nos.readings import SwitchReading, load_reading
 from shakedown.nos.registry import SYSTEMS
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.unit.nos.os9_printed import OS9_LLDP
 from tests.unit.nos.test_renders import facts
 

@@ -13,7 +13,7 @@ import pytest
 
 from shakedown.nos.registry import counters_of, known
 from shakedown.nos.system import COUNTERS, Classes
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.unit.nos.os9_printed import OS9_COUNTERS, OS9_PORT
 
 CLASSES = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)

@@ -7,7 +7,7 @@ import pytest
 
 from shakedown.nos.crosscheck import End, SwitchCable, cross_check
 from shakedown.nos.lldp import neighbours
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 CABLES = [
     SwitchCable(host="n1", netdev="fab0", switch="leaf0", port="swp1", rail="rail0"),

@@ -10,7 +10,7 @@ import pytest
 from rendering import PORTS, cli, cli_owned, cli_text, general, intent, nvue, render, sonic_change
 
 from shakedown.nos.registry import SYSTEMS
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.switches.printed import Tree, printed
 from tests.unit.nos.test_cable_ends import SPINES, reading
 from tests.unit.nos.test_cable_ends import neighbours_of as heard

@@ -4,7 +4,7 @@ import pytest
 
 from shakedown.physics import collectives as c
 from shakedown.physics.ethernet import payload_ceiling_gbps
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 
 NIC_400G_GB_PER_S = payload_ceiling_gbps(400, rdma_mtu_bytes=4096) / 8

@@ -6,7 +6,7 @@ from shakedown.physics import ethernet as roce
 from shakedown.physics import host_links
 from shakedown.physics.ethernet import RoceOperation, tcp_payload_ceiling_gbps
 from shakedown.physics.host_links import Transfer
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 
 # RDMA MTU, efficiency in %, Gb/s at 100G, 200G, 400G: as published, to the printed digit.

@@ -6,7 +6,7 @@ import pytest
 
 from shakedown.physics import training as t
 from shakedown.physics.ethernet import payload_ceiling_gbps
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.references.files import load_profile
 from tests.kit.cases import cases
 

@@ -9,8 +9,8 @@ from shakedown.benchmarks.planning import site_of
 from shakedown.commands.verdict import exit_status
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import ReferenceKind
+from shakedown.records.reading import BadInput
 from shakedown.references.catalogue import MissingReference, all_missing
 from shakedown.references.files import read_profile
 from shakedown.references.of_site import catalogue_of_site

@@ -9,7 +9,7 @@ from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.intent.slurm_block import minutes, seconds_of, slurm_time
 from shakedown.plan.scope import WantedScope
 from shakedown.plan.time_limits import DEFAULT_S, longest_s
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.site import document, hosts, one_node, plan_site
 

@@ -8,7 +8,7 @@ import pytest
 
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.planning import site_of
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, one_host, plan_site
 

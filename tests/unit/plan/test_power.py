@@ -14,10 +14,9 @@ from shakedown.plan.odds import power, power_words
 from shakedown.plan.scope import WantedScope
 from shakedown.plan.time_limits import course, in_order, stage_limit_s
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.pairs import MOST_NODES, AllPairs
 from shakedown.records.plan import Plan, Reference, Remeasure
-from shakedown.records.reading import read_record
+from shakedown.records.reading import BadInput, read_record
 from shakedown.run.folder import write_plan
 from shakedown.slurm.under_way import Turns
 from shakedown.statistics.robust import CellTally, Samples

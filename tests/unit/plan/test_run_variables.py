@@ -10,7 +10,7 @@ import pytest
 from shakedown.benchmarks.planning import site_of
 from shakedown.commands import cli
 from shakedown.plan.scope import with_variables
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, one_host
 

@@ -7,7 +7,7 @@ from shakedown.intent.part import named_nodes, named_rails, partners
 from shakedown.judge.verdict import judge
 from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit import records
 from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, plan_site

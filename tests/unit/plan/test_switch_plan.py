@@ -3,7 +3,7 @@
 import pytest
 
 from shakedown.benchmarks.planning import site_of
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.references.files import load_catalogue
 from tests.kit.site import WHERE, document, hosts, plan_site
 

@@ -7,7 +7,7 @@ import pytest
 
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.inventory import site_of
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.site import plan_site
 
 WHERE = Path("inventory")

@@ -7,8 +7,8 @@ from shakedown.judge.verdict import judge
 from shakedown.plan.scope import WantedScope
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Outcome
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Waiver
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.site import document, hosts, plan_site
 from tests.unit.plan.test_scope import measured

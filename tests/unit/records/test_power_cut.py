@@ -9,7 +9,7 @@ import pytest
 
 from shakedown.daytwo.history.ingest import compact, ingest
 from shakedown.daytwo.history.store import write_parquet
-from shakedown.records.untrusted import append_line, write_aside
+from shakedown.records.writing import append_line, write_aside
 from shakedown.run.share import Share
 from tests.unit.daytwo.fleet import START, Night, names
 

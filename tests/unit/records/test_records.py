@@ -11,10 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 import shakedown
 from shakedown.records import base
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import Waiver
-from shakedown.records.reading import read_evidence
-from shakedown.records.refusals import refusal
+from shakedown.records.reading import BadInput, read_evidence, refusal
 from shakedown.records.wording import clipped
 from tests.kit.cases import cases
 

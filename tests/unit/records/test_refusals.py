@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from shakedown.records.base import Params, Record
-from shakedown.records.refusals import explain, refusal
+from shakedown.records.reading import explain, refusal
 from tests.kit.cases import cases
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.references.catalogue import (
     AmbiguousReference,
     Catalogue,

@@ -9,7 +9,7 @@ import pytest
 from synthetic_run import Faults, make_plan, trainer_log, write
 
 from shakedown.commands.verdict import report
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.report import write as edge
 from shakedown.report.seal import SUMS
 from shakedown.run import folder as runs

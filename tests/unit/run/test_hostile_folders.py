@@ -10,8 +10,8 @@ import pytest
 
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import MOST_CELLS
+from shakedown.records.reading import BadInput
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.key import make_key
 from tests.kit.run import python

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.run.lock import (
     Holder,
     RunLock,
@@ -35,7 +35,7 @@ def holder(**other) -> Holder:
 RACER = """
 import sys, time
 from pathlib import Path
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.run.lock import Holder, RunLock
 home, ticket, at = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 lock = RunLock(home)

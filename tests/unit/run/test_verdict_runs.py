@@ -12,10 +12,9 @@ import pytest
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Outcome
-from shakedown.records.errors import BadInput
 from shakedown.records.program import no_cycle_search, status_of
-from shakedown.records.reading import read_record
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput, read_record
+from shakedown.records.writing import write_aside
 from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run
 from tests.kit.cases import cases

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from shakedown.benchmarks.perftest.mesh.schedule import circle_rounds
-from shakedown.records.errors import BadInput
-from shakedown.records.reading import LARGEST_DOCUMENT
+from shakedown.records.reading import LARGEST_DOCUMENT, BadInput
 from shakedown.run import folder as runs
 from shakedown.run.folder import PLAN, Run
 from shakedown.simulate.fabric import Scene, Shape, build_fabric, measure, parse_noise

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.slurm.client import NoAnswer, Slurm
 from shakedown.slurm.under_way import refuse_other_run
 from tests.kit.cases import cases

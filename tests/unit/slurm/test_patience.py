@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.slurm import client
 from shakedown.slurm.client import NoAnswer
 from shakedown.slurm.ending import Patience, flaw, how_it_ended

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.slurm.ending import Pending
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.run.folder import to_json
 from shakedown.slurm import preflight
 from shakedown.slurm.client import NoAnswer, Slurm

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.plan.jobs import Jobs
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.slurm.client import Slurm, parse_show_job, parse_show_nodes, parse_unusable, show_job
 from shakedown.slurm.ending import not_submitted
 from shakedown.slurm.preflight import refuse_over_limits

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.run.lock import Holder
 from shakedown.slurm.client import NoAnswer
 from shakedown.slurm.run_control import make_ready

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.topology.distance import Distance
 from shakedown.topology.host_map import (
     Topology,

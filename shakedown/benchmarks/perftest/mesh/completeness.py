@@ -15,8 +15,8 @@ from pathlib import Path
 
 from shakedown.benchmarks.perftest.mesh.driver import read_spec
 from shakedown.benchmarks.perftest.mesh.store import events, journal_path
-from shakedown.records.errors import BadInput
 from shakedown.records.program import ended
+from shakedown.records.reading import BadInput
 
 
 def lost_nodes(folder: Path, nodes: Iterable[str]) -> list[str] | None:

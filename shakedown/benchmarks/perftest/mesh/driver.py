@@ -33,9 +33,8 @@ from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
 from shakedown.benchmarks.perftest.mesh.store import Again, NodeFiles
 from shakedown.benchmarks.perftest.mesh.wire import PeerLost
 from shakedown.onnode.software import enter
-from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended
-from shakedown.records.untrusted import loads, read_plain
+from shakedown.records.reading import BadInput, ExitStatus, loads, read_plain
 from shakedown.run.ownership import SECRET
 
 MAX_CLOCK_SKEW_S = 1.0  # clocks further apart than this make time stamps of two nodes misleading

@@ -46,7 +46,7 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
 from shakedown.benchmarks.perftest.mesh.spec import BOTH, Spec
 from shakedown.benchmarks.perftest.mesh.store import Again, NodeFiles, Record
 from shakedown.benchmarks.perftest.mesh.wire import Conversation, Message, PeerLost
-from shakedown.records.untrusted import unused
+from shakedown.records.writing import unused
 
 # After its client has ended, a server needs a moment for the last exchange and the teardown.
 _SERVER_GRACE_S = 5.0

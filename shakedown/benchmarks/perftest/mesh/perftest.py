@@ -18,8 +18,8 @@ from pathlib import Path
 from shakedown.benchmarks.perftest.mesh.spec import Nic, Operation, Spec
 from shakedown.onnode.journal import now, ran
 from shakedown.onnode.pin import cpu_set
-from shakedown.records.untrusted import unused
 from shakedown.records.wording import printable
+from shakedown.records.writing import unused
 
 SYSFS = Path("/sys")
 

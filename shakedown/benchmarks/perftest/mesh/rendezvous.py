@@ -26,7 +26,7 @@ from shakedown.benchmarks.perftest.mesh.wire import (
     encode,
     set_timeouts,
 )
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import printable
 
 Problem = tuple[str, str]  # kind (of records.Problem), message

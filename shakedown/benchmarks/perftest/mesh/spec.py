@@ -31,7 +31,7 @@ from shakedown.benchmarks.perftest.mesh.wire import (
     whole,
 )
 from shakedown.physics.ethernet import RDMA_MTUS_BYTES
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import LONGEST_FILE_NAME, natural_key
 
 SPEC_SCHEMA = 1

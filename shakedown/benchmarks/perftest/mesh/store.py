@@ -32,16 +32,9 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
 from shakedown.benchmarks.perftest.mesh.spec import RemeasureRule, Spec
 from shakedown.onnode.journal import now, of_order
 from shakedown.onnode.noted import note, note_line
-from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import (
-    append_line,
-    complete_lines,
-    holds_something,
-    loads,
-    read_plain,
-    unused,
-)
+from shakedown.records.reading import BadInput, complete_lines, holds_something, loads, read_plain
 from shakedown.records.wording import FILE_NAME
+from shakedown.records.writing import append_line, unused
 from shakedown.statistics.robust import CellTally, Samples
 
 _JOURNAL_FIX = "remove it, or start in an empty folder"

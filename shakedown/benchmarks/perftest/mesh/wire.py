@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, get_origin, get_type_hints
 
-from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import loads
+from shakedown.records.reading import BadInput, loads
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 

@@ -21,7 +21,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.judge.words import subject
 from shakedown.intent.site import NoFabric, Site
 from shakedown.references.catalogue import Catalogue
-from shakedown.records.untrusted import write_aside
+from shakedown.records.writing import write_aside
 from shakedown.run.folder import to_json, write_plan
 from tests.kit.job import leave_the_rest
 

@@ -6,7 +6,7 @@ from shakedown.benchmarks.gpu.state import GpuNode
 from shakedown.benchmarks.nccl.benchmark import groups, smallest_bytes
 from shakedown.benchmarks.nccl.settings import Nccl
 from shakedown.benchmarks.torch_collectives.output import TorchCollectives
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.references.files import load_catalogue
 from tests.kit.cases import cases
 from tests.kit.site import document, hosts, one_host, plan_site

@@ -12,7 +12,7 @@ from shakedown.benchmarks.gpu_integrity.output import parse_gpu_integrity
 from shakedown.benchmarks.gpu_rate import job
 from shakedown.daytwo.nightly.plan import alone_slots
 from shakedown.onnode.software import Ready
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.job import output, write_outputs
 from tests.kit.run import collected, raw_of, write_run

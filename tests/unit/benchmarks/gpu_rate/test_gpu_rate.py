@@ -20,7 +20,7 @@ from shakedown.benchmarks.gpu_rate.job import start_together
 from shakedown.benchmarks.gpu_rate.output import Shown, explain, lowest, parse_gpu_rate
 from shakedown.daytwo.history.fleet_references import accepted_cards
 from shakedown.daytwo.nightly.plan import alone_slots
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.archive import unpack
 from tests.kit.cases import cases
 from tests.kit.files import edited

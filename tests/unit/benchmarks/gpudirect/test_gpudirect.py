@@ -10,7 +10,7 @@ from gdr_run import BUSES, GdrRun, planned, site_document
 from shakedown.benchmarks.gpudirect import job
 from shakedown.benchmarks.gpudirect.job import gpus_of_nics
 from shakedown.benchmarks.gpudirect.output import used
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.files import script
 from tests.kit.site import hosts

@@ -15,7 +15,7 @@ from shakedown.benchmarks.incast.job import rounds_of
 from shakedown.benchmarks.incast.output import IncastSettings, incast, moved
 from shakedown.benchmarks.planning import site_of
 from shakedown.records.base import cell_id
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.of_site import catalogue_of_site

@@ -25,7 +25,7 @@ from shakedown.benchmarks.inference.metrics import Inference, _weights_as_planne
 from shakedown.benchmarks.inference.peak import bottleneck, data_rate_gb_per_s, difference, extrapolated
 from shakedown.commands.sweeps import lines
 from shakedown.daytwo.interconnect_table import table
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.cases import cases

@@ -17,8 +17,8 @@ from shakedown.benchmarks.lora.metrics import _impossible, _rates, received_byte
 from shakedown.benchmarks.lora.output import parse_trainer
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics.training import SHAPES
-from shakedown.records.errors import BadInput
 from shakedown.records.program import SOURCE
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
 from shakedown.run.nic_counters import JobFolder

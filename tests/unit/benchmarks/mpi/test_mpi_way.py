@@ -16,7 +16,7 @@ from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.site import Site
 from shakedown.onnode import pin
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
 from shakedown.run.nic_counters import JobFolder

@@ -12,7 +12,7 @@ from shakedown.collect.outputs import Told
 from shakedown.intent.site import NicSpec
 from shakedown.physics.collectives import Collective, least_crossing_bytes
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder, NodeCounters
 from tests.kit import records

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 pytestmark = pytest.mark.slow  # thousands of damaged outputs
 FUZZ = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)

@@ -8,7 +8,7 @@ import nccl_output
 import pytest
 
 from shakedown.benchmarks.nccl.output import parse_nccl
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 
 ALL_REDUCE = "nccl-tests_2.19.6_all_reduce_4xH200"

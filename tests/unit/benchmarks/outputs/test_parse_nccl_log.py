@@ -7,7 +7,7 @@ import captured
 import pytest
 
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 
 CAPTURE = "nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt"

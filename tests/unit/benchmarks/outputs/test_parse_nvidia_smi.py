@@ -10,7 +10,7 @@ from shakedown.benchmarks.gpu.output import (
     parse_query,
     parse_topology,
 )
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 
 TOPOLOGY = captured.read("nvidia-smi_topo_m_4xH200.txt")

@@ -8,7 +8,7 @@ import pytest
 
 from shakedown.benchmarks.perftest.mesh.perftest import clock_unknown
 from shakedown.benchmarks.perftest.output import parse_perftest
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 
 

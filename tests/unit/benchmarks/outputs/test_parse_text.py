@@ -9,7 +9,7 @@ import pytest
 
 from shakedown.benchmarks.lora.output import TrainerHeader, TrainerStep, TrainerSummary, parse_trainer
 from shakedown.commands.parse import MAX_BYTES, parse, parsers
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.tool_text import TextSource, half_digit, split_labels
 from tests.kit.cases import cases
 

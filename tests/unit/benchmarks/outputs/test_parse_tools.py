@@ -12,7 +12,7 @@ from shakedown.benchmarks.inference.output import parse_loadgen
 from shakedown.nics import counter_sets
 from shakedown.nics.parsers import parse_ethtool, parse_rdma
 from shakedown.nos.lldp import neighbours
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 
 NVBANDWIDTH = "nvbandwidth_0.8_4xH200.json"

@@ -13,7 +13,7 @@ from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_o
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.judge.localise.outdir import Outdir, is_outdir
 from shakedown.judge.localise.suspects import first_pairs
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.unit.benchmarks.perftest.local_mesh import spec_data
 
 START = "2026-01-01T00:00:00.000Z"

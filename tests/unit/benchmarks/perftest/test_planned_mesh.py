@@ -11,7 +11,7 @@ from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.metrics import moved, perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.records.base import cell_id
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.site import document, hosts, plan_site

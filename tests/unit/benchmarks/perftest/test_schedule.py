@@ -26,9 +26,9 @@ from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.ways import Way, ways
 from shakedown.benchmarks.planning import site_of
 from shakedown.records.base import Better, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.pairs import AllPairs, PairsAcross, apart
 from shakedown.records.plan import ReferenceKind
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import natural_key
 from shakedown.references.catalogue import Catalogue, Profile, ReferenceEntry
 from tests.kit.cases import cases

@@ -10,7 +10,7 @@ from shakedown.benchmarks.perftest.mesh.spec import SWEEP, parse_spec
 from shakedown.benchmarks.perftest.metrics import moved, perftest
 from shakedown.benchmarks.planning import site_of
 from shakedown.records.base import cell_id
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.files import load_catalogue

@@ -17,8 +17,8 @@ from shakedown.collect.run import collect
 from shakedown.intent.software import Sources
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import software
-from shakedown.records.errors import BadInput
-from shakedown.records.untrusted import write_aside
+from shakedown.records.reading import BadInput
+from shakedown.records.writing import write_aside
 from shakedown.run.folder import to_json
 from tests.kit.cases import cases
 from tests.kit.files import edited, script

@@ -9,7 +9,7 @@ import pytest
 from shakedown.benchmarks.stream import job
 from shakedown.benchmarks.stream.output import parse_stream
 from shakedown.daytwo.nightly.plan import alone_slots
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.run import collected, ordered_in, raw_of, write_run

@@ -12,7 +12,7 @@ import pytest
 from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
 from shakedown.nos.system import COUNTERS
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading
 
 READINGS = Path(__file__).parents[2] / "nos" / "readings"

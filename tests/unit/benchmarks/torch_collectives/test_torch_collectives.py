@@ -13,7 +13,7 @@ from shakedown.benchmarks.torch_collectives.output import (
     TorchSettings,
     parse_torch_collectives,
 )
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.cases import cases

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.journal import Clock, Journal, job, watched
-from shakedown.records.errors import ExitStatus
+from shakedown.records.reading import ExitStatus
 
 
 @job

@@ -9,7 +9,7 @@ from pydantic import Field
 from shakedown.benchmarks.base.contract import Output, Value
 from shakedown.benchmarks.disk.settings import Disk
 from shakedown.records.base import Better, Record
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.tool_text import TextSource
 
 _LINE = re.compile(r"(\d+) bytes .* copied, (\S+) s, ")

@@ -1,0 +1,86 @@
+"""Files written so that no reader sees half of one. Standard library only: compute nodes use this."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file so that it is either the old or the new one, never half of it, and stays so without power.
+
+    Raises OSError: with its name, which the system does not give for a disk that is full.
+    """
+    # Cut: a name may be as long as file systems allow.
+    aside = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
+    try:
+        with aside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+        settle(path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def settle(folder: Path) -> None:
+    """Have a new name in a folder on disk; some file systems have no such thing, and need none."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line to a plain file, made if need be, as `append_whole` does. Raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        with suppress(OSError):  # a share without locks has one writer for each file
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        append_whole(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def append_whole(descriptor: int, line: bytes) -> None:
+    """Append a line and its end to an open file: all of it, on disk when this returns, or nothing.
+
+    What a writer that died left half written is taken away first: the next line must not be glued to it.
+    Raises OSError: a disk that is full, a share that is gone.
+    """
+    whole = end = os.fstat(descriptor).st_size
+    while whole:  # a writer that died is rare, and its line short
+        block = os.pread(descriptor, min(whole, 1 << 16), max(0, whole - (1 << 16)))
+        found = block.rfind(b"\n") + 1
+        whole = whole - len(block) + found
+        if found:
+            break
+    if whole < end:
+        os.ftruncate(descriptor, whole)
+    left, at = memoryview(line + b"\n"), whole
+    try:
+        while left:  # a write may be short
+            done = os.pwrite(descriptor, left, at)
+            left, at = left[done:], at + done
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, whole)
+        raise
+
+
+def unused(path: Path) -> Path:
+    """Return `path`, or with a number before its last ending if that exists: nothing is overwritten."""
+    number, free = 1, path
+    while os.path.lexists(free):
+        number += 1
+        free = path.with_name(f"{path.stem}.{number}{path.suffix}")
+    return free
