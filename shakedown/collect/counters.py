@@ -1,4 +1,4 @@
-"""The counters of NICs over each job, and of switches over each stage, from what was read before and after.
+"""The counters of NICs over each job, read before and after it, and the outputs that they bear out.
 
 A reading that is damaged or of another time costs its own cells: they get no value, and the reason.
 """
@@ -6,24 +6,32 @@ A reading that is damaged or of another time costs its own cells: they get no va
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from shakedown.benchmarks.registry import JOB_KINDS
-from shakedown.collect.outputs import without_place
-from shakedown.evidence.window import CLOCKS_S, Window, job_window, longer_than, moment
+from shakedown.collect.outputs import Told, without_place
+from shakedown.evidence.job_folder import dead_nodes
+from shakedown.evidence.window import Window, job_window, longer_than, moment
 from shakedown.intent.site import NicSpec
 from shakedown.nics.counter_sets import UNTRUSTED, lacking, unwrapped
 from shakedown.nics.families import family_of
-from shakedown.nics.rates import TWICE, arrived_twice, end_to_end, ethtool_stood_still, rates
-from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
+from shakedown.nics.rates import (
+    TWICE,
+    arrived_twice,
+    bytes_moved,
+    counts_rdma_bytes,
+    end_to_end,
+    ethtool_stood_still,
+    rates,
+)
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Stage
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
-from shakedown.run.nic_counters import About, NodeCounters, counters_file, read_counters
+from shakedown.run.nic_counters import WHEN, About, NodeCounters, counters_file, read_counters
 
 # Of which sources a counter is worked out (nics/rates.py); any other is of its own.
 _WORKED_OUT_OF = {
@@ -103,7 +111,6 @@ def planned_counters(plan: Plan, stage: Stage, test: str) -> Callable[[str, str]
     return lambda node, device: by_nic().get((node, device), ())
 
 
-WHEN = ("before", "after")
 # How long a node's NICs were read, both times, in ms: what the reading adds to the job.
 OVERHEAD = "reading.both_ms"
 NodeReadings = dict[str, tuple[NodeCounters, NodeCounters]]
@@ -287,15 +294,6 @@ def nic_readings(
     return found
 
 
-def dead_nodes(job_folder: Path, spec: JobSpec) -> Collection[str]:
-    """Return which nodes died in a job; where nothing can tell any more, each may have."""
-    kind = JOB_KINDS.get(spec.kind)
-    try:
-        return (kind.lost_nodes(job_folder, spec.nodes) or ()) if kind and kind.lost_nodes else ()
-    except (BadInput, OSError):
-        return spec.nodes
-
-
 def uncounted(
     plan: Plan, stage: Stage, test: str, device: str, problem: RunProblem, *, job: JobRecord | None = None
 ) -> Iterator[Measurement]:
@@ -324,128 +322,102 @@ def uncounted(
                 )
 
 
-def switch_counters(
-    plan: Plan, folder: Path, windows: Mapping[Stage, Window], nics: Mapping[str, tuple[NicSpec, ...]]
-) -> tuple[list[CounterReading], list[Measurement]]:
-    """Return every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`.
+# An output can be made up, or be that of a wrapper that did less. The payload which it implies must have
+# gone through the NICs at its ends: headers and retransmissions only add to it
+# (docs/decisions/ordered-work.md).
 
-    And, without values, the cells of switches whose readings are damaged, of another time or cabling, or not
-    there although the stage had jobs.
+# The share of the implied payload that the counters may lack: NICs refresh them now and then (mlx5 once a
+# second), so the last reading may miss the end of a job.
+MISSING_SHARE = 0.05
+
+End = tuple[str, str | None]  # a node, and over what (`Moved`); None: all of its NICs
+
+
+def confirmed(
+    told: Sequence[Told],
+    readings: Mapping[str, tuple[NodeCounters, NodeCounters]],
+    unread: Mapping[str, RunProblem],
+    nics: Mapping[str, tuple[NicSpec, ...]],
+) -> list[Told]:
+    """Return what a job's outputs say, with a problem for those that the NICs' counters do not bear out.
+
+    An output is borne out when an end's counters can tell and none of them contradicts it. Nothing is asked
+    of outputs that imply no traffic, or of nodes without NICs. Such a problem makes a cell undecided, never
+    bad: it is the evidence that is at fault.
     """
-    ends = {(nic.leaf, nic.leaf_port): (node, nic.netdev) for node, own in nics.items() for nic in own}
-    lines: list[CounterReading] = []
-    spoiled: list[Measurement] = []
-    for stage in Stage:
-        of_stage = folder / "raw" / f"switches.{stage}"
-        read: set[str] = set()
-        # A link leads to what is not this run's: its switches were not read.
-        for after in () if of_stage.is_symlink() else sorted(of_stage.glob("*.after.json")):
-            name = after.name.removesuffix(".after.json")
-            before = after.with_name(f"{name}.before.json")
-            if not before.exists():
-                continue  # told below
-            read.add(name)
-            raw = str(after.relative_to(folder))
-            try:
-                first, last = load_reading(before), load_reading(after)
-                if odd := misplaced(plan, stage, first, last, windows) or _cabled_otherwise(last, ends):
-                    flaw = RunProblem(kind="other", message=odd)
-                else:
-                    lines += readings(first, last, run=plan.run, stage=stage, test="switches", raw=raw)
-                    continue
-            except (BadInput, OSError) as refused:
-                flaw = RunProblem(kind="parse", message=without_place(folder, refused))
-            spoiled += uncounted(plan, stage, "switches", name, flaw)
-        for name in sorted(_switches(plan, stage) - read) if stage in windows else ():
-            unread = f"{name} was not read before and after the {stage.value} stage: could it be reached?"
-            flaw = RunProblem(kind="not-run", message=unread)
-            spoiled += uncounted(plan, stage, "switches", name, flaw)
-    return lines, spoiled
+    implied: dict[End, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for one in told:
+        for node, over, sent, received in one.moved:
+            implied[node, over][0] += sent
+            implied[node, over][1] += received
+    short = {end: _short(end, sums, readings, unread, nics) for end, sums in implied.items()}
+    return [_held(one, short) for one in told]
 
 
-def _switches(plan: Plan, stage: Stage) -> set[str]:
-    """Return the switches whose counters over a stage are planned."""
-    return {
-        switch
-        for item in plan.items
-        if item.stage == stage and item.test == "switches" and item.metric.startswith("counter.")
-        for (switch,) in item.nodes
-    }
+def _held(one: Told, short: Mapping[End, tuple[bool, str]]) -> Told:
+    ends = [short[node, over] for node, over, *_ in one.moved]
+    against = [why for tells, why in ends if tells and why]
+    silent = [why for tells, why in ends if not tells]
+    if against:
+        message = against[0]
+    elif ends and len(silent) == len(ends) and silent[0]:
+        message = f"no counter confirms what this output says: {silent[0]}"
+    else:
+        return one
+    problem = RunProblem(kind="other", message=message[:2000])
+    held = tuple(
+        m
+        if m.problem or one.check not in ("", m.params.get("check"))
+        else m.model_copy(update={"problem": problem})
+        for m in one.measurements
+    )
+    return replace(one, measurements=held)
 
 
-def _cabled_otherwise(
-    reading: SwitchReading, ends: Mapping[tuple[str | None, str | None], tuple[str, str]]
-) -> str:
-    """Return where a switch's reading has another NIC at a port than the plan; empty if nowhere.
-
-    What it counts there would be told of the wrong node.
-    """
-    for cable in reading.cabling:
-        node, netdev = ends.get((reading.switch, port_name(cable.port)), (cable.host, cable.netdev))
-        if (node, netdev) != (cable.host, cable.netdev):
-            at = f"{reading.switch} {cable.port}"
-            return f"the reading has {cable.host}/{cable.netdev} at {at}, the plan has {node}/{netdev}"
-    return ""
-
-
-def misplaced(
-    plan: Plan, stage: Stage, before: SwitchReading, after: SwitchReading, windows: Mapping[Stage, Window]
-) -> str:
-    """Return why a switch's two readings are not those around a stage; empty if they are.
-
-    The first is read before the stage's first job, which may wait in the queue for hours, and never before
-    the run was planned; the second when the last job has ended, and before the next stage's jobs begin.
-    """
-    window = windows.get(stage)
-    if window is None or window.begin is None or window.end is None:
-        return ""
-    slack = CLOCKS_S
-    planned = moment(plan.created)
-    ladder = list(Stage)
-    later = [windows[s].begin for s in ladder[ladder.index(stage) + 1 :] if s in windows]
-    earlier = [windows[s].end for s in ladder[: ladder.index(stage)] if s in windows]
-    from_time = max([t for t in (planned, *earlier) if t is not None], default=None)
-    until = min([t for t in later if t is not None], default=None)
-    for one, lower, upper in ((before, from_time, window.begin), (after, window.end, until)):
-        at = moment(one.taken)
-        if at is None:
-            return (
-                f"{one.switch}: the reading {one.when} the stage is of {one.taken[:40]!r}, which is no time"
-            )
-        too_early = lower is not None and (lower - at).total_seconds() > slack
-        too_late = upper is not None and (at - upper).total_seconds() > slack
-        if too_early or too_late:
-            return f"{one.switch}: {window.says(at, f'reading {one.when} the stage')}"
-    return ""
-
-
-def without_the_idle(
-    plan: Plan, counters: list[CounterReading], measurements: Iterable[Measurement]
-) -> list[CounterReading]:
-    """Return the readings without those that must show traffic, at ends over which nothing was measured.
-
-    A silent NIC or port whose partner is dead is no finding: such a reading is left out, its cell not run.
-    """
-    busy = {
-        (m.stage, node, rail)
-        for m in measurements
-        if m.value is not None and m.rail
-        for node in m.nodes
-        for rail in m.rail.split(">")
-    }
-    floors = {
-        (item.stage, item.metric.removeprefix("counter."))
-        for item in plan.items
-        if item.metric.startswith("counter.") and item.better is Better.HIGHER
-    }
-    return [
-        reading
-        for reading in counters
-        if (reading.stage, reading.counter) not in floors
-        or (reading.stage, _node(reading), reading.rail or "") in busy
+def _short(  # noqa: PLR0911  (one return per reason reads best)
+    end: End,
+    sums: Iterable[float],
+    readings: Mapping[str, tuple[NodeCounters, NodeCounters]],
+    unread: Mapping[str, RunProblem],
+    nics: Mapping[str, tuple[NicSpec, ...]],
+) -> tuple[bool, str]:
+    """Return whether an end's counters can tell what it moved, and what speaks against it, or why not."""
+    node, over = end
+    where = f"{node} {over}" if over else node
+    mine = nics.get(node, ())
+    devices = [nic.rdma_device for nic in mine if over in (None, nic.rail, nic.rdma_device, nic.netdev)]
+    if not devices:
+        return False, ""  # nothing of it is under test
+    if node in unread:
+        return False, unread[node].message
+    before, after = readings.get(node, (NodeCounters(), NodeCounters()))
+    counted, all_tell = [0, 0], True
+    for device in devices:
+        first, last = before.devices.get(device), after.devices.get(device)
+        if first is None or last is None:
+            return False, f"{where}: the counters of {device} were not read before and after the job"
+        if before.began_anew(after, device):
+            return False, f"{where}: the counters of {device} count from zero again"
+        moved = bytes_moved(first, last)
+        counted = [total + more for total, more in zip(counted, moved, strict=True)]
+        all_tell = all_tell and counts_rdma_bytes(first) and counts_rdma_bytes(last)
+    lacking = [
+        f"{what} {_amount(claimed)}, the NIC counted {_amount(found)}"
+        for what, claimed, found in zip(("sent", "received"), sums, counted, strict=True)
+        if found < (1 - MISSING_SHARE) * claimed
     ]
+    if not lacking:
+        return True, ""
+    if not all_tell:
+        return (
+            False,
+            f"{where}: the driver of {', '.join(devices)} has no counter of RDMA bytes that is known here",
+        )
+    return True, f"{where}: by the outputs of this job it {' and '.join(lacking)}"
 
 
-def _node(reading: CounterReading) -> str:
-    """Return the node at which a counter counts: its own, or the one cabled to the switch port."""
-    return reading.device if reading.kind == "nic" else (reading.peer or "").partition("/")[0]
+def _amount(count: float) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} bytes"

@@ -5,24 +5,23 @@ The benchmarks know which number of which tool is which metric.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from shakedown.benchmarks.base.contract import Moved, NoEvidence, Output, Read, Tool, Value
 from shakedown.benchmarks.gpu.state import at_end
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
-from shakedown.evidence.job_record import why_lost
+from shakedown.evidence.job_folder import journal
 from shakedown.evidence.window import job_window, longer_than
 from shakedown.physics.host_links import is_of_model, same_gpu
 from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Params
 from shakedown.records.plan import Plan
-from shakedown.records.reading import BadInput, complete_lines, read_evidence, read_record, refusal
+from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord, Measurement, OutputRecord, RunProblem
 from shakedown.records.wording import printable
 from shakedown.run.nic_counters import JobFolder
@@ -42,6 +41,10 @@ class Told:
     measurements: tuple[Measurement, ...]
     moved: tuple[Moved, ...] = ()
     check: str = ""
+
+    def of(self, measurements: Iterable[Measurement]) -> Told:
+        """Return what the output says with these measurements for its own."""
+        return replace(self, measurements=tuple(measurements))
 
 
 def job_measurements(plan: Plan, specs: Mapping[str, JobSpec], job_folder: Path) -> list[Measurement]:
@@ -169,6 +172,19 @@ def _another(told: str, models: Collection[str]) -> RunProblem:
     return RunProblem(kind="other-gpu", message=printable(message))
 
 
+# What a node's driver says of a partner that does not answer any more.
+_LOST = re.compile(r"(?P<node>[^\s:]+) lost: ")
+
+
+def why_lost(problem: RunProblem | None, failed: Mapping[str, RunProblem]) -> RunProblem | None:
+    """Return the problem of an output; where it is that another node was lost, with what that node said."""
+    lost = _LOST.match(problem.message) if problem else None
+    if problem is None or lost is None or lost["node"] not in failed:
+        return problem
+    message = f"{failed[lost['node']].message} ({problem.message})"[:2000]
+    return problem.model_copy(update={"message": message})
+
+
 def _led_by_slurm(own: RunProblem | None, of_job: RunProblem | None) -> RunProblem | None:
     """Return why an output does not count: what ended its job comes before its tool's last words."""
     if own is None or of_job is None or of_job.kind != "killed":
@@ -285,76 +301,6 @@ def _that_count(outputs: Iterable[OutputRecord]) -> Iterator[OutputRecord]:
 def without_place(folder: Path, refused: Exception) -> str:
     """Say what was refused without naming where the run lies: the same run says the same anywhere."""
     return str(refused).replace(f"{folder}/", "")[:2000]
-
-
-def most_records(plan: Plan) -> int:
-    """Return how many records a job's journals may have: many times what a plan's cells explain."""
-    return 1000 + 16 * sum(len(item) for item in plan.items)
-
-
-def journal(
-    job_folder: Path, flaws: list[BadInput] | None = None, most: int | None = None
-) -> list[OutputRecord]:
-    """Return the records of all journals of a job.
-
-    A file that several records claim, although one file of that tool is of one cell, is a problem of each.
-
-    Args:
-        job_folder: the folder.
-        flaws: gets why a journal cannot be read to its end; what stands before the flaw is returned.
-        most: records that are read; a file of 60 MB that names one output again and again takes minutes.
-
-    Raises:
-        BadInput: a journal cannot be read, unless there are `flaws` to say so.
-    """
-    outputs: list[OutputRecord] = []
-    for path in sorted(job_folder.glob("outputs*.jsonl")):
-        try:
-            for output in _lines(path):
-                if most is not None and len(outputs) >= most:
-                    raise BadInput(
-                        f"more than {most} records of one job, which its plan does not explain",
-                        fix="run the job again: its journal is damaged",
-                        file=path,
-                    )
-                outputs.append(output)
-        except BadInput as refused:
-            if flaws is None:
-                raise
-            flaws.append(refused)
-    claims: dict[str, set[tuple[object, ...]]] = {}
-    for output in outputs:
-        claims.setdefault(output.file, set()).add(_claim(output))
-    return [
-        output
-        if output.problem is not None or len(claims[output.file]) == 1
-        else output.model_copy(update={"problem": _contested(output.file, len(claims[output.file]))})
-        for output in outputs
-    ]
-
-
-def _lines(path: Path) -> Iterator[OutputRecord]:
-    """Yield the records of one journal. Raises BadInput."""
-    # A node that died while it wrote leaves half a line; the cell it was about stays without a value.
-    for number, line in complete_lines(read_evidence(path)):
-        try:
-            yield OutputRecord.model_validate_json(line)
-        except ValidationError as error:
-            again = "run the job again: its journal is damaged"
-            raise refusal(error, OutputRecord, file=path, line=number, fix=again) from None
-
-
-def _claim(output: OutputRecord) -> tuple[object, ...]:
-    """Return what a record takes its file for, without what the tool's file tells apart itself."""
-    told = TOOLS[output.tool].told_by_file if output.tool in TOOLS else ""
-    place = {"test": output.test, "direction": output.direction, "rail": output.rail, "nodes": output.nodes}
-    kept = tuple(value for name, value in place.items() if name != told)
-    return (output.tool, *kept, tuple(sorted(output.params.items())), output.attempt)
-
-
-def _contested(file: str, claims: int) -> RunProblem:
-    message = f"{file} is named by the records of {claims} cells or attempts: whose it is, is unknown"
-    return RunProblem(kind="parse", message=message)
 
 
 def planned_without_value(plan: Plan, output: OutputRecord) -> list[Value]:

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
 from shakedown.benchmarks.registry import BENCHMARKS
-from shakedown.collect.counters import (
-    NOT_READ,
-    counted,
-    read_nodes,
-    switch_counters,
-    uncounted,
-    without_the_idle,
-)
-from shakedown.collect.discounted import (
-    Lost,
-    confirmed,
-    gpus_of,
-    implied,
-    lost_files,
-    set_back,
-    without_copies,
-    without_one_for_two,
-)
-from shakedown.collect.outputs import Told, journal, most_records, told_by, without_place
-from shakedown.evidence.job_record import as_kept, shared_jobs, told_by_tasks
+from shakedown.collect.counters import NOT_READ, confirmed, counted, read_nodes, uncounted
+from shakedown.collect.outputs import Gpus, Told, told_by, without_place
+from shakedown.collect.switches import implied, set_back, switch_counters, without_the_idle
+from shakedown.collect.twice import gpus_of, own_digests, without_copies, without_one_for_two
+from shakedown.evidence.job_folder import Lost, as_kept, journal, lost_files, shared_jobs, told_by_tasks
 from shakedown.evidence.window import clocks_ahead, stage_windows
 from shakedown.plan.flow_paths import PATHS, FlowPath, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
@@ -37,7 +23,6 @@ from shakedown.records.reading import BadInput, one_reading, read_bytes, read_ev
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
 from shakedown.records.wording import count, ended, printable
 from shakedown.records.writing import write_aside
-from shakedown.run.files import redact_folder, refuse_sealed, run_files
 from shakedown.run.folder import (
     COLLECTED,
     COUNTERS,
@@ -46,7 +31,11 @@ from shakedown.run.folder import (
     RAW,
     REFUSED,
     RESULTS,
+    job_folders,
     lines_of,
+    redact_folder,
+    refuse_sealed,
+    run_files,
     set_aside,
     write_lines,
 )
@@ -64,9 +53,8 @@ def uncollected(folder: Path) -> tuple[str, str] | None:
     """
     if not has_jobs(folder):
         return None
-    for name, records in _recomputed(folder):
-        found = difference(read_bytes(folder / name), records)
-        if found:
+    for name, records in _files(*gather(folder)):
+        if found := difference(read_bytes(folder / name), records):
             return name, found
     return None
 
@@ -77,23 +65,24 @@ def hold_against_raw(folder: Path) -> str:
     Raises:
         BadInput: they differ, or the raw files cannot be read.
     """
-    if not (folder / RESULTS).exists():
-        # Nothing was collected, so nothing can pass.
-        left = sum(1 for _ in (folder / RAW).glob("*/job.json"))
-        if not left:
-            return ""
-        try:
+    left = sum(1 for _ in (folder / RAW).glob("*/job.json"))
+    if not (collected := (folder / RESULTS).exists()) and not left:
+        return ""  # nothing was collected, so nothing can pass
+    if collected and not (has_jobs(folder) and left):
+        return f"{RESULTS} was judged as it stands: this run has no jobs' raw files to recompute it from"
+    try:
+        if not collected:
             for _ in run_files(folder, []):
                 pass
-            plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
-            _paths(folder, plan, jobs)
-            gather(folder)
-        except BadInput as refused:
-            return f"the raw files of {count(left, 'job')} cannot be collected: {refused}"
+            _paths(folder, *_planned(folder))
+        due = gather(folder)
+    except BadInput as refused:
+        if collected:
+            raise
+        return f"the raw files of {count(left, 'job')} cannot be collected: {refused}"
+    if not collected:
         return f"the raw files of {count(left, 'job')} were not collected: run shakedown collect {folder}"
-    if not has_jobs(folder) or not any((folder / RAW).glob("*/job.json")):
-        return f"{RESULTS} was judged as it stands: this run has no jobs' raw files to recompute it from"
-    for name, records in _recomputed(folder):
+    for name, records in _files(*due):
         recorded = read_bytes(folder / name) if (folder / name).exists() else b""
         if recorded != records:
             pairs = zip_longest(recorded.splitlines(), records.splitlines())
@@ -107,11 +96,8 @@ def hold_against_raw(folder: Path) -> str:
     return ""
 
 
-def _recomputed(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield results and counters, each by its file's name, as the raw files give them."""
-    # For cost: it brings all benchmarks along, which a run without raw files need not wait for.
-
-    measurements, counters = gather(folder)
+def _files(measurements: list[Measurement], counters: list[CounterReading]) -> Iterator[tuple[str, bytes]]:
+    """Yield results and counters as their files are to hold them."""
     yield RESULTS, lines_of(measurements)
     yield COUNTERS, lines_of(counters)
 
@@ -151,7 +137,7 @@ def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int
     try:
         # Nothing is read, judged or kept before secrets are gone.
         redact_folder(folder, [] if flaws is None else flaws)
-        plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
+        plan, jobs = _planned(folder)
         measurements, counters = _placeless(folder, plan, jobs)
         write_lines(folder / RESULTS, measurements)
         write_lines(folder / COUNTERS, counters)
@@ -182,7 +168,12 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
         BadInput: plan or jobs cannot be read, `raw` is a link, or a job is of another run. Any other file
             that cannot be read is no such error: its cells get no value and the reason.
     """
-    return _placeless(folder, read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs))
+    return _placeless(folder, *_planned(folder))
+
+
+def _planned(folder: Path) -> tuple[Plan, Jobs]:
+    """Return what was to be measured, and the jobs that were to measure it. Raises BadInput."""
+    return read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
 
 
 def _placeless(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], list[CounterReading]]:
@@ -215,17 +206,36 @@ def _placeless(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement],
     return measurements, counters
 
 
+def most_records(plan: Plan) -> int:
+    """Return how many records a job's journals may have: many times what a plan's cells explain."""
+    return 1000 + 16 * sum(len(item) for item in plan.items)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What each job's folder is read with: what was planned, and what the run's other files say of it."""
+
+    plan: Plan
+    jobs: Jobs
+    specs: Mapping[str, JobSpec]
+    tests: Mapping[str, str]  # `counter_tests`
+    shared: Mapping[str, tuple[str, ...]]  # `shared_jobs`
+    clocks: Mapping[str, float]  # `clocks_ahead`
+    gpus: Gpus
+    most: int  # records of a job's journals
+
+
 def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], list[CounterReading]]:
     measurements: list[Measurement] = []
     counters: list[CounterReading] = []
-    tests = counter_tests(jobs.jobs)
-    specs = {spec.name: spec for spec in jobs.jobs}
-    ran: list[JobRecord] = []
     said: list[tuple[Stage, Told]] = []
-    clocks, most, gpus = clocks_ahead(folder), most_records(plan), gpus_of(folder, jobs)
+    digests: list[tuple[str, str]] = []
+    specs = {spec.name: spec for spec in jobs.jobs}
     # One that is damaged and no planned job's has no cell that it could measure.
-    records = [(path, job) for path in _folders(folder) if (job := _job(plan, specs, path)) is not None]
+    records = [(path, job) for path in job_folders(folder) if (job := _job(plan, specs, path)) is not None]
     shared = shared_jobs((path.name, job) for path, job in records)
+    tests, clocks, gpus = counter_tests(jobs.jobs), clocks_ahead(folder), gpus_of(folder, jobs)
+    known = _Known(plan, jobs, specs, tests, shared, clocks, gpus, most_records(plan))
     for job_folder, record in records:
         if record.run != plan.run:
             raise BadInput(
@@ -233,52 +243,79 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
                 fix="remove the folder: results of another run prove nothing here",
                 file=job_folder / "job.json",
             )
-        ran.append(record)
-        spec = specs.get(record.test)
-        flaws: list[BadInput] = []
-        kept = as_kept(job_folder.name, record, spec, shared)
-        job, failed, alone = told_by_tasks(job_folder, kept, spec)
-        linked = job_folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
-        outputs = [] if linked else journal(job_folder, flaws, most)
-        told = told_by(
-            plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed, alone=alone, gpus=gpus
-        )
-        lost = Lost()
-        if spec is not None and not linked:
-            lost = lost_files(job_folder, job, spec, outputs, alone=alone)
-            readings, unread = read_nodes(job_folder, job, spec.nodes, clocks, jobs.nics)
-            unread = {**unread, **lost.counters}
-            readings = {node: NOT_READ if node in unread else both for node, both in readings.items()}
-            told = confirmed(told, readings, unread, jobs.nics)
-            counters.extend(counted(plan, jobs, job_folder, job, spec, tests[spec.name], readings))
-            silent: dict[str, RunProblem] = {}
-            for node, problem in unread.items():
-                why_not = failed.get(node, problem)
-                cells = list(uncounted(plan, job.stage, tests[spec.name], node, why_not, job=job))
-                measurements.extend(cells)
-                if not cells:
-                    silent[node] = why_not
-            told = lost.held(told, silent)
-        said += [(job.stage, one) for one in told]
-        found = [measurement for one in told for measurement in one.measurements]
-        measurements.extend(found)
-        why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None) or lost.any or _end(job)
-        if spec is not None and why is not None:
-            theirs = failed if alone else {}
-            measurements.extend(_spoiled(plan, spec, job_folder, job, why, {m.cell for m in found}, theirs))
-    measurements.extend(_never_begun(folder, plan, jobs, {job.test for job in ran}))
+        found = _of_job(known, job_folder, record)
+        measurements += found.measurements
+        counters += found.counters
+        digests += found.digests
+        said += [(record.stage, one) for one in found.told]
+    ran = [record for _, record in records]
+    measurements.extend(_never_begun(folder, known, {job.test for job in ran}))
     of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran), jobs.nics)
     counters.extend(set_back(of_switches, implied(said)))
     counters = without_the_idle(plan, counters, measurements)
     measurements.extend(spoiled)
     measurements.extend(m for one in BENCHMARKS if one.gather is not None for m in one.gather(plan, folder))
-    measurements = without_copies(folder, measurements, most)
+    measurements = without_copies(measurements, digests)
     measurements = without_one_for_two(folder, measurements, jobs)
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     return measurements, counters
 
 
-def _never_begun(folder: Path, plan: Plan, jobs: Jobs, begun: set[str]) -> Iterator[Measurement]:
+@dataclass(frozen=True)
+class _OfJob:
+    """What a job's folder says: cells with and without values, NICs' counters, and each output by itself."""
+
+    measurements: list[Measurement]
+    counters: list[CounterReading]
+    told: list[Told]
+    digests: list[tuple[str, str]]
+
+
+def _of_job(known: _Known, folder: Path, record: JobRecord) -> _OfJob:
+    """Read one job's folder, once, and say what it is evidence of."""
+    plan, jobs, spec = known.plan, known.jobs, known.specs.get(record.test)
+    measurements: list[Measurement] = []
+    counters: list[CounterReading] = []
+    flaws: list[BadInput] = []
+    job, failed, alone = told_by_tasks(folder, as_kept(folder.name, record, spec, known.shared), spec)
+    linked = folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
+    outputs = [] if linked else journal(folder, flaws, known.most)
+    told = told_by(
+        plan,
+        known.specs,
+        folder,
+        job,
+        outputs,
+        clocks=known.clocks,
+        failed=failed,
+        alone=alone,
+        gpus=known.gpus,
+    )
+    lost = Lost() if spec is None or linked else lost_files(folder, job, spec, outputs, alone=alone)
+    silent: dict[str, RunProblem] = {}
+    if spec is not None and not linked:
+        test = known.tests[spec.name]
+        readings, unread = read_nodes(folder, job, spec.nodes, known.clocks, jobs.nics)
+        unread = {**unread, **lost.counters}
+        readings = {node: NOT_READ if node in unread else both for node, both in readings.items()}
+        told = confirmed(told, readings, unread, jobs.nics)
+        counters = counted(plan, jobs, folder, job, spec, test, readings)
+        for node, problem in unread.items():
+            why_not = failed.get(node, problem)
+            cells = list(uncounted(plan, job.stage, test, node, why_not, job=job))
+            measurements += cells
+            if not cells:
+                silent[node] = why_not
+    told = [one.of(lost.held(m, silent) for m in one.measurements) for one in told]
+    measurements += (found := [measurement for one in told for measurement in one.measurements])
+    why = job.problem or next((_parse(folder, flaw) for flaw in flaws), None) or lost.any or _end(job)
+    if spec is not None and why is not None:
+        theirs = failed if alone else {}
+        measurements += _spoiled(plan, spec, folder, job, why, {m.cell for m in found}, theirs)
+    return _OfJob(measurements, counters, told, list(own_digests(folder, outputs)))
+
+
+def _never_begun(folder: Path, known: _Known, begun: set[str]) -> Iterator[Measurement]:
     """Yield the cells of jobs that were never begun, where the playbook left word why."""
     if not os.path.lexists(folder / REFUSED):
         return
@@ -287,21 +324,14 @@ def _never_begun(folder: Path, plan: Plan, jobs: Jobs, begun: set[str]) -> Itera
     except (BadInput, OSError) as error:
         said = without_place(folder, error)
     why = RunProblem(kind="not-run", message=f"the run could not be made: {said or REFUSED}"[:2000])
-    tests = counter_tests(jobs.jobs)
-    for spec in (spec for spec in jobs.jobs if spec.name not in begun):
+    plan = known.plan
+    for spec in (spec for spec in known.jobs.jobs if spec.name not in begun):
         never = JobRecord(
             run=plan.run, stage=spec.stage, test=spec.name, attempt=1, job=None, state="NOT-SUBMITTED"
         )
         yield from _spoiled(plan, spec, folder, never, why, set(), {})
         for node in spec.nodes:
-            yield from uncounted(plan, spec.stage, tests[spec.name], node, why, job=never)
-
-
-def _folders(folder: Path) -> list[Path]:
-    """Return the folders of a run's jobs. Raises BadInput where `raw` is a link."""
-    if (folder / RAW).is_symlink():
-        raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
-    return sorted(path.parent for path in (folder / RAW).glob("*/job.json"))
+            yield from uncounted(plan, spec.stage, known.tests[spec.name], node, why, job=never)
 
 
 def _job(plan: Plan, specs: dict[str, JobSpec], job_folder: Path) -> JobRecord | None:

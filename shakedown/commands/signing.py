@@ -77,7 +77,7 @@ def seal(
     a secret.
     """
     from shakedown.report import seal as bundle
-    from shakedown.run.files import SIGNATURE, redact_folder
+    from shakedown.run.folder import SIGNATURE, redact_folder
 
     for name in redact_folder(run) if redact else ():
         typer.echo(f"redacted: {name}")

@@ -27,8 +27,7 @@ def verdict(
 ) -> int:
     """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE, NOT-RUN or BASELINE."""
     from shakedown.records.reading import read_bytes
-    from shakedown.run.files import refuse_sealed
-    from shakedown.run.folder import VERDICT, to_json, write_verdict
+    from shakedown.run.folder import VERDICT, refuse_sealed, to_json, write_verdict
 
     result, notice = judged_from_raw(run)
     if write:
@@ -50,8 +49,7 @@ def judged_from_raw(run: Path) -> tuple[Verdict, str]:
     """
     from shakedown.collect.run import hold_against_raw
     from shakedown.judge.judged import judge_folder
-    from shakedown.run.files import SUMS
-    from shakedown.run.folder import JUDGED, set_aside
+    from shakedown.run.folder import JUDGED, SUMS, set_aside
 
     try:
         notice = hold_against_raw(run)

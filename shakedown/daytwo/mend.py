@@ -14,8 +14,7 @@ from shakedown.daytwo.history.ingest import forget, ingest
 from shakedown.daytwo.history.store import HistoryStore
 from shakedown.records.reading import BadInput
 from shakedown.records.writing import write_aside
-from shakedown.run.files import SUMS, leftovers
-from shakedown.run.folder import PLAN
+from shakedown.run.folder import PLAN, SUMS, leftovers
 
 BROKEN = ".broken"
 

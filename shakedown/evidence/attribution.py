@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from shakedown.evidence.contents import SPEC, unlike_given
+from shakedown.evidence.job_folder import SPEC, unlike_given
 from shakedown.evidence.orders import digest, plan_findings
 from shakedown.evidence.signatures import (
     Digest,

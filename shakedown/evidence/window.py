@@ -11,7 +11,7 @@ from shakedown.records.base import Stage
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord, Snapshot
-from shakedown.run.folder import INVENTORY, RAW
+from shakedown.run.folder import INVENTORY
 
 # Clocks of nodes, switches and controller differ; no more than this is put down to them, in seconds, beyond
 # what the snapshot knows of a node's clock. One that is further off is itself a finding, and what was read by
@@ -35,24 +35,12 @@ def clocks_ahead(folder: Path) -> dict[str, float]:
     return {host: sum(bounds) / 2 for host, bounds in ahead.items() if bounds is not None}
 
 
-def snapshot_flaws(folder: Path, plan: Plan) -> Iterator[str]:
-    """Yield why a run's snapshot is not of this run: of another one, or taken before its plan or after it.
-
-    A snapshot that cannot be read has cells that say so, and a run may have none.
-    """
-    try:
-        snapshot = read_record(folder / INVENTORY, Snapshot)
-    except (BadInput, OSError):
-        return
+def snapshot_flaws(snapshot: Snapshot, ran: Iterable[JobRecord], plan: Plan) -> Iterator[str]:
+    """Yield why a run's snapshot is not of this run: of another one, or taken before its plan or after it."""
     if snapshot.run != plan.run:
         yield f"{INVENTORY} is of run {snapshot.run}, not {plan.run}: it says nothing of these machines"
         return
-    jobs = []
-    for path in (folder / RAW).glob("*/job.json"):
-        try:
-            jobs.append(job_window(read_record(path, JobRecord)))
-        except (BadInput, OSError):
-            continue  # damaged: its cells say so
+    jobs = [job_window(job) for job in ran]
     ends = [job.end or job.begin for job in jobs]
     end = None if None in ends else max((at for at in ends if at is not None), default=None)
     # The controller's clock took it, Slurm's tells when jobs ended: what is known of the two is taken off.

@@ -126,7 +126,8 @@ def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
     Raises:
         BadInput: a line cannot be read.
     """
-    run.problems.extend(snapshot_flaws(run.folder, run.plan))
+    if (snapshot := run.snapshot()) is not None:
+        run.problems.extend(snapshot_flaws(snapshot, run.jobs_that_ran(), run.plan))
     passing = CausesOfRun(run.plan)
     measurements, counters = passing.measurements(run.measurements()), passing.counters(run.counters())
     if not keep:

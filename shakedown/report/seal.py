@@ -24,8 +24,17 @@ from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
 from shakedown.records.writing import write_aside
 from shakedown.report.write import outdated
-from shakedown.run.files import SIGNATURE, SUMS, empty_folders, leftovers, redacted_files, run_files
-from shakedown.run.folder import JOBS, VERDICT, to_json
+from shakedown.run.folder import (
+    JOBS,
+    SIGNATURE,
+    SUMS,
+    VERDICT,
+    empty_folders,
+    leftovers,
+    redacted_files,
+    run_files,
+    to_json,
+)
 
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 # What nobody can say who has not the order: whoever holds a trusted key could have made all of it.

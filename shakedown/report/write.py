@@ -18,7 +18,7 @@ from shakedown.report import html as markdown
 from shakedown.report import html as raw
 from shakedown.report.source import ReportSource
 from shakedown.run import folder as runs
-from shakedown.run.files import SUMS
+from shakedown.run.folder import SUMS
 
 HTML, JUNIT, PROMETHEUS, MARKDOWN = "report.html", "junit.xml", "metrics.prom", "report.md"
 # What the verdict is computed from, and the verdict; the order of the command in the signature block.

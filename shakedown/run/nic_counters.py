@@ -103,6 +103,9 @@ class NodeCounters:
         return went_back(before, after, _NEVER_BACK) or traffic_of_bnxt_back(before, after)
 
 
+WHEN = ("before", "after")
+
+
 def counters_file(node: str, when: str) -> str:
     """Return the name of the file with what a node's NICs counted before or after a job."""
     return f"counters.{node}.{when}.json"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 # What only this job's programs may know; the submit host writes it, and removes it when the job has ended.
 SECRET = "session.secret"  # noqa: S105  (a file's name)
-CONTENTS = "files.json"  # what a job's folder held when the job had ended (run.contents)
+CONTENTS = "files.json"  # what a job's folder held when the job had ended (evidence/job_folder.py)
 # What the submit host and Slurm's own script write, some of it while the nodes sign.
 _OF_SUBMIT = ("job.json", CONTENTS, "slurm.txt", SECRET)
 # What the submit host leaves for the nodes before a job is submitted; they sign it with what they write.

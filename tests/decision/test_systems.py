@@ -17,7 +17,7 @@ import pytest
 
 from shakedown.benchmarks.interconnect.output import WHAT
 from shakedown.benchmarks.planning import read_site
-from shakedown.collect.counters import switch_counters
+from shakedown.collect.switches import switch_counters
 from shakedown.commands import cli
 from shakedown.evidence.window import Window
 from shakedown.intent.site import Site

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from shakedown.evidence.contents import given
+from shakedown.evidence.job_folder import given
 from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.reading import read_record
 

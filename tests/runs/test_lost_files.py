@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.collect.run import collect
-from shakedown.evidence.contents import note_contents
+from shakedown.evidence.job_folder import note_contents
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.reading import read_record

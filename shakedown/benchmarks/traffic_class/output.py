@@ -21,7 +21,7 @@ from shakedown.records.reading import BadInput, read_as
 from shakedown.records.wording import BLAMES
 
 # The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:
-# as for all of a NIC's counters (shakedown.collect.discounted).
+# as for all of a NIC's counters (shakedown.collect.counters).
 _MISSING_SHARE = 0.05
 # Fewer packets than this decide nothing.
 LEAST_PACKETS = 20

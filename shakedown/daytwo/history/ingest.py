@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shakedown.collect.discounted import own_digests
+from shakedown.collect.twice import own_digests
 from shakedown.daytwo.history.store import (
     HOSTS,
     STATES,
@@ -24,12 +24,13 @@ from shakedown.daytwo.history.store import (
     values_table,
     write_parquet,
 )
+from shakedown.evidence.job_folder import journal
 from shakedown.judge.judged import judge_run
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import Run, to_json
+from shakedown.run.folder import Run, job_folders, to_json
 
 # Of how many outputs an entry keeps the digest: the least ones, which two copies of any run have in common.
 OUTPUTS_KEPT = 32
@@ -74,7 +75,9 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
             fix="give each cluster a history of its own",
             file=folder,
         )
-    outputs = tuple(sorted({digest[:32] for _, digest in own_digests(folder)})[:OUTPUTS_KEPT])
+    jobs = [job for job in job_folders(folder) if not job.is_symlink()]
+    seen = {digest[:32] for job in jobs for _, digest in own_digests(job, journal(job, []))}
+    outputs = tuple(sorted(seen)[:OUTPUTS_KEPT])
     with opened.locked():
         content = content_digest(values, started)
         again = _known(opened, run.plan.run, content, folder)

@@ -24,8 +24,8 @@ from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow
 from shakedown.benchmarks.nccl.settings import NcclSettings
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.torch_collectives.output import TorchRow, TorchSettings, as_set
-from shakedown.collect.outputs import journal
 from shakedown.daytwo.sweeps.pairs import Combination, Draw, OperationSweep, Repeats, SweepSide, of_network
+from shakedown.evidence.job_folder import journal
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.base import Params

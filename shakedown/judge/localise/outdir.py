@@ -34,7 +34,7 @@ from shakedown.benchmarks.perftest.mesh.store import (
 )
 from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings, NicSettings, NodeSettings
-from shakedown.collect.outputs import journal
+from shakedown.evidence.job_folder import journal
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs, is_pair
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import PlanItem

@@ -15,8 +15,8 @@ from shakedown.benchmarks.perftest.mesh.spec import Operation
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings
-from shakedown.collect.outputs import journal
 from shakedown.collect.run import collect, gather
+from shakedown.evidence.job_folder import journal
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from shakedown.collect.run import collect, gather
-from shakedown.evidence import contents
+from shakedown.evidence import job_folder
 from shakedown.judge.judged import judge_folder
 from shakedown.records.reading import read_output
 from tests.kit.cases import cases
@@ -310,7 +310,7 @@ def test_an_output_that_is_swapped_while_it_is_read_decides_nothing(run, monkeyp
     path = run / JOB / FORWARD
     honest = path.read_bytes()
     with edited(run / JOB / "job.json") as job:
-        job["files"] = contents.note_contents(run / JOB)
+        job["files"] = job_folder.note_contents(run / JOB)
     assert judged(run)[1].get(CELL) is None  # PASS
     forged = re.sub(rb"(?m)^( 65536 +300 +)[0-9.]+( +)[0-9.]+", rb"\g<1>0.99\g<2>0.99", honest)
     assert forged != honest
@@ -321,6 +321,6 @@ def test_an_output_that_is_swapped_while_it_is_read_decides_nothing(run, monkeyp
             file.write_bytes(honest)
         return read_output(file)
 
-    monkeypatch.setattr(contents, "read_output", swapped_back)
+    monkeypatch.setattr(job_folder, "read_output", swapped_back)
     measured = {m.cell: m for m in gather(run)[0]}[CELL]
     assert measured.problem and "was changed while the run was read" in measured.problem.message

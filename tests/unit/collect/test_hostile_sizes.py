@@ -3,8 +3,8 @@
 import pytest
 
 from shakedown.benchmarks.perftest.output import parse_perftest
-from shakedown.collect.outputs import journal, most_records
-from shakedown.collect.run import collect, gather
+from shakedown.collect.run import collect, gather, most_records
+from shakedown.evidence.job_folder import journal
 from shakedown.judge.judged import judge_folder
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput, read_record

@@ -1,6 +1,6 @@
 """What Slurm said of a job, as its folder keeps it, lets its outputs count or not."""
 
-from shakedown.evidence.job_record import as_kept, shared_jobs
+from shakedown.evidence.job_folder import as_kept, shared_jobs
 from shakedown.records.base import Stage
 from shakedown.records.results import JobRecord, RunProblem
 from tests.kit import records

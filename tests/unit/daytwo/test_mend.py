@@ -10,7 +10,7 @@ from shakedown.daytwo.draining import _entries
 from shakedown.daytwo.history.ingest import compact
 from shakedown.daytwo.history.report import fleet_history
 from shakedown.records.reading import BadInput
-from shakedown.run.files import leftovers
+from shakedown.run.folder import leftovers
 from tests.unit.daytwo.fleet import Night, names
 
 NODES = names(8)

@@ -14,14 +14,13 @@ from host_settings.system import System
 
 from shakedown.collect.run import collect
 from shakedown.evidence import attest, orders, signatures
-from shakedown.evidence.contents import note_contents
+from shakedown.evidence.job_folder import note_contents
 from shakedown.evidence.signatures import Order
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import noted
 from shakedown.report import seal as bundle
 from shakedown.run import chain
-from shakedown.run.files import SIGNATURE, SUMS, run_files
-from shakedown.run.folder import ORDER, ORDER_SIGNATURE, write_verdict
+from shakedown.run.folder import ORDER, ORDER_SIGNATURE, SIGNATURE, SUMS, run_files, write_verdict
 from tests.kit.key import make_key, make_signers
 
 

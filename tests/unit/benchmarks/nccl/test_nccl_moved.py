@@ -7,7 +7,7 @@ import pytest
 from shakedown.benchmarks.base.contract import Moved, Output
 from shakedown.benchmarks.nccl.settings import ExpectedWay, NcclSettings
 from shakedown.benchmarks.registry import TOOLS
-from shakedown.collect.discounted import confirmed
+from shakedown.collect.counters import confirmed
 from shakedown.collect.outputs import Told
 from shakedown.intent.site import NicSpec
 from shakedown.physics.collectives import Collective, least_crossing_bytes
