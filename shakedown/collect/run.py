@@ -11,7 +11,7 @@ from pathlib import Path
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.collect.counters import NOT_READ, confirmed, counted, read_nodes, uncounted
 from shakedown.collect.outputs import Gpus, Told, told_by, without_place
-from shakedown.collect.switches import implied, set_back, switch_counters, without_the_idle
+from shakedown.collect.switches import SWITCHES, implied, set_back, switch_counters, without_the_idle
 from shakedown.collect.twice import gpus_of, own_digests, without_copies, without_one_for_two
 from shakedown.evidence.job_folder import Lost, as_kept, journal, lost_files, shared_jobs, told_by_tasks
 from shakedown.evidence.window import clocks_ahead, stage_windows
@@ -74,8 +74,10 @@ def hold_against_raw(folder: Path) -> str:
         if not collected:
             for _ in run_files(folder, []):
                 pass
-            _paths(folder, *_planned(folder))
-        due = gather(folder)
+        plan, jobs = _planned(folder)
+        if not collected:
+            _paths(folder, plan, jobs)
+        due = _placeless(folder, plan, jobs)
     except BadInput as refused:
         if collected:
             raise
@@ -230,12 +232,12 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     counters: list[CounterReading] = []
     said: list[tuple[Stage, Told]] = []
     digests: list[tuple[str, str]] = []
-    specs = {spec.name: spec for spec in jobs.jobs}
+    specs, most = {spec.name: spec for spec in jobs.jobs}, most_records(plan)
     # One that is damaged and no planned job's has no cell that it could measure.
     records = [(path, job) for path in job_folders(folder) if (job := _job(plan, specs, path)) is not None]
     shared = shared_jobs((path.name, job) for path, job in records)
     tests, clocks, gpus = counter_tests(jobs.jobs), clocks_ahead(folder), gpus_of(folder, jobs)
-    known = _Known(plan, jobs, specs, tests, shared, clocks, gpus, most_records(plan))
+    known = _Known(plan, jobs, specs, tests, shared, clocks, gpus, most)
     for job_folder, record in records:
         if record.run != plan.run:
             raise BadInput(
@@ -250,10 +252,11 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         said += [(record.stage, one) for one in found.told]
     ran = [record for _, record in records]
     measurements.extend(_never_begun(folder, known, {job.test for job in ran}))
-    of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran), jobs.nics)
+    of_switches, unread = switch_counters(plan, folder, stage_windows(ran), jobs.nics)
     counters.extend(set_back(of_switches, implied(said)))
     counters = without_the_idle(plan, counters, measurements)
-    measurements.extend(spoiled)
+    for stage, switch, flaw in unread:
+        measurements.extend(uncounted(plan, stage, SWITCHES, switch, flaw))
     measurements.extend(m for one in BENCHMARKS if one.gather is not None for m in one.gather(plan, folder))
     measurements = without_copies(measurements, digests)
     measurements = without_one_for_two(folder, measurements, jobs)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from shakedown.collect.counters import MISSING_SHARE, uncounted
+from shakedown.collect.counters import MISSING_SHARE
 from shakedown.collect.outputs import Told, without_place
 from shakedown.evidence.window import CLOCKS_S, Window, moment
 from shakedown.intent.site import NicSpec
@@ -20,18 +20,21 @@ from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, Measurement, RunProblem
 
+SWITCHES = "switches"  # the test under which they stand
+Unread = tuple[Stage, str, RunProblem]  # a stage, a switch, and why that has no reading of it
+
 
 def switch_counters(
     plan: Plan, folder: Path, windows: Mapping[Stage, Window], nics: Mapping[str, tuple[NicSpec, ...]]
-) -> tuple[list[CounterReading], list[Measurement]]:
+) -> tuple[list[CounterReading], list[Unread]]:
     """Return every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`.
 
-    And, without values, the cells of switches whose readings are damaged, of another time or cabling, or not
+    And of which switches a stage has no reading, and why: it is damaged, of another time or cabling, or not
     there although the stage had jobs.
     """
     ends = {(nic.leaf, nic.leaf_port): (node, nic.netdev) for node, own in nics.items() for nic in own}
     lines: list[CounterReading] = []
-    spoiled: list[Measurement] = []
+    unread: list[Unread] = []
     for stage in Stage:
         of_stage = folder / "raw" / f"switches.{stage}"
         read: set[str] = set()
@@ -48,16 +51,15 @@ def switch_counters(
                 if odd := misplaced(plan, stage, first, last, windows) or _cabled_otherwise(last, ends):
                     flaw = RunProblem(kind="other", message=odd)
                 else:
-                    lines += readings(first, last, run=plan.run, stage=stage, test="switches", raw=raw)
+                    lines += readings(first, last, run=plan.run, stage=stage, test=SWITCHES, raw=raw)
                     continue
             except (BadInput, OSError) as refused:
                 flaw = RunProblem(kind="parse", message=without_place(folder, refused))
-            spoiled += uncounted(plan, stage, "switches", name, flaw)
+            unread.append((stage, name, flaw))
         for name in sorted(_switches(plan, stage) - read) if stage in windows else ():
-            unread = f"{name} was not read before and after the {stage.value} stage: could it be reached?"
-            flaw = RunProblem(kind="not-run", message=unread)
-            spoiled += uncounted(plan, stage, "switches", name, flaw)
-    return lines, spoiled
+            lacking = f"{name} was not read before and after the {stage.value} stage: could it be reached?"
+            unread.append((stage, name, RunProblem(kind="not-run", message=lacking)))
+    return lines, unread
 
 
 def _switches(plan: Plan, stage: Stage) -> set[str]:
@@ -65,7 +67,7 @@ def _switches(plan: Plan, stage: Stage) -> set[str]:
     return {
         switch
         for item in plan.items
-        if item.stage == stage and item.test == "switches" and item.metric.startswith("counter.")
+        if item.stage == stage and item.test == SWITCHES and item.metric.startswith("counter.")
         for (switch,) in item.nodes
     }
 

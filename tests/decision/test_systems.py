@@ -17,7 +17,8 @@ import pytest
 
 from shakedown.benchmarks.interconnect.output import WHAT
 from shakedown.benchmarks.planning import read_site
-from shakedown.collect.switches import switch_counters
+from shakedown.collect.counters import uncounted
+from shakedown.collect.switches import SWITCHES, switch_counters
 from shakedown.commands import cli
 from shakedown.evidence.window import Window
 from shakedown.intent.site import Site
@@ -84,7 +85,8 @@ def test_no_cell_is_two_jobs_to_measure(name):
 def test_a_switch_that_was_not_read_says_so_in_the_stages_that_ran(tmp_path):
     """Catches: "planned, but no result" where the leaf could not be reached, and a headline without it."""
     plan = planned("lab")
-    readings, unread = switch_counters(plan, tmp_path, {Stage.FABRIC: Window("the fabric stage")}, {})
+    readings, flaws = switch_counters(plan, tmp_path, {Stage.FABRIC: Window("the fabric stage")}, {})
+    unread = [m for stage, leaf, why in flaws for m in uncounted(plan, stage, SWITCHES, leaf, why)]
     assert not readings
     assert {(m.stage, m.nodes) for m in unread} == {(Stage.FABRIC, ("leaf0",))}
     assert all(m.problem and m.problem.kind == "not-run" for m in unread)
