@@ -1,10 +1,9 @@
-"""What nccl-tests 2.13 to 2.19 and RCCL-tests print: `parse_nccl` is the entry point, for text and JSON."""
+"""What nccl-tests 2.13 to 2.19 and RCCL-tests print: `parse_nccl` is the entry point."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shakedown.benchmarks.nccl import output_json as nccl_json
 from shakedown.benchmarks.nccl.log import LOG_LINE
 from shakedown.benchmarks.nccl.output_model import (
     Digits,
@@ -196,7 +195,7 @@ class _Text:
 
     def _rows(
         self, heading: int, end: int
-    ) -> tuple[list[NcclRow], list[tuple[Line | None, list[Digits]]], bool, bool]:
+    ) -> tuple[list[NcclRow], list[tuple[Line, list[Digits]]], bool, bool]:
         names = self.lines[heading].text.split()[1:]
         spread, stamped = _SPREAD[0] in names, names[-1] == "timestamp"
         time = names[5] if len(names) > 5 else ""
@@ -208,7 +207,7 @@ class _Text:
             self.source.refuse("unknown table heading", line=self.lines[heading])
         columns = len(names) + len(stamp)  # date and time
         rows: list[NcclRow] = []
-        digits: list[tuple[Line | None, list[Digits]]] = []
+        digits: list[tuple[Line, list[Digits]]] = []
         for line in self.lines[heading + 1 : end]:
             if line.text.startswith("#"):
                 continue
@@ -321,20 +320,19 @@ def _is_row(line: Line, columns: int) -> bool:
 
 def gpu_names(text: str) -> Iterator[str]:
     """Yield what the list of ranks calls each GPU, of an output that was parsed before."""
-    if text.lstrip().startswith("{"):
-        yield from (device.name for device in parse_nccl(text).devices)
-        return
     lines = (line.strip() for line in text.splitlines())
     matches = (_DEVICE.match(line) for line in lines if line.startswith("#") and len(line) < _LONGEST_RANK)
     yield from (match["name"] for match in matches if match)
 
 
 def parse_nccl(text: str, *, file: str | Path | None = None) -> NcclResult:
-    """Parse one output of an nccl-tests program, text or `-J` JSON.
+    """Parse one output of an nccl-tests program.
 
-    The environment that `-J` writes is dropped; nothing of it reaches the result or an error message. Raises
-    BadInput: truncated, contradictory or failed output, anything that is not a number where one is due.
+    Raises BadInput: truncated, contradictory or failed output, anything that is not a number where one is
+    due, or the file of `-J`.
     """
     source = TextSource(text, file, mixed=True)
     first = next(line.text.strip() for line in source.lines if line.text.strip())
-    return nccl_json.parse(source) if first.startswith("{") else _Text(source).parse()
+    if first.startswith("{"):
+        source.refuse("this is the file of -J", fix="give what the program printed")
+    return _Text(source).parse()

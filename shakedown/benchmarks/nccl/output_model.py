@@ -41,7 +41,7 @@ class NcclRow(Record):
 
 
 class NcclDevice(Record):
-    """A rank and the GPU it ran on. JSON lists only the first rank of each process."""
+    """A rank and the GPU it ran on."""
 
     rank: Count
     group: Count
@@ -66,7 +66,7 @@ class NcclResult(Record):
     gpus_per_thread: Count
     min_bytes: Count
     max_bytes: Count  # asked for
-    reduced_max_bytes: Count | None  # the tool lowered max_bytes for lack of memory; JSON does not say
+    reduced_max_bytes: Count | None  # the tool lowered max_bytes for lack of memory
     step: Count
     step_is_factor: bool
     warmup_iterations: Count
@@ -192,7 +192,7 @@ def precise_busbw_gb_per_s(result: NcclResult, row: NcclRow, timing: NcclTiming)
     return law.busbw * law.algbw * row.size_bytes / timing.time_us / 1e3
 
 
-def check(source: TextSource, result: NcclResult, digits: list[tuple[Line | None, list[Digits]]]) -> None:
+def check(source: TextSource, result: NcclResult, digits: list[tuple[Line, list[Digits]]]) -> None:
     """Refuse a result whose figures contradict each other: a row was lost or a digit damaged.
 
     Args:
@@ -225,9 +225,7 @@ def _timings(row: NcclRow) -> list[NcclTiming]:
     return [t for t in (row.out_of_place, row.in_place) if t is not None]
 
 
-def _check_laws(
-    source: TextSource, result: NcclResult, digits: list[tuple[Line | None, list[Digits]]]
-) -> None:
+def _check_laws(source: TextSource, result: NcclResult, digits: list[tuple[Line, list[Digits]]]) -> None:
     """Hold every row against its program's arithmetic; against each program's where none is named."""
     laws = _laws(_communicator(result))
     law = laws.get(result.operation or "")
@@ -250,8 +248,8 @@ def _communicator(result: NcclResult) -> int:
 
 
 def _broken(
-    result: NcclResult, law: _Law, digits: list[tuple[Line | None, list[Digits]]]
-) -> tuple[float, str, Line | None] | None:
+    result: NcclResult, law: _Law, digits: list[tuple[Line, list[Digits]]]
+) -> tuple[float, str, Line] | None:
     """Return the first row that breaks a law: how far the law held, what is wrong, and the row's line."""
     for number, (row, (line, precisions)) in enumerate(zip(result.rows, digits, strict=True)):
         width = _BYTES.get(row.dtype)
@@ -281,7 +279,7 @@ def _contradiction(size: int, timing: NcclTiming, digits: Digits, law: _Law, *, 
     return ""
 
 
-def _check_sizes(source: TextSource, result: NcclResult, lines: list[Line | None]) -> None:
+def _check_sizes(source: TextSource, result: NcclResult, lines: list[Line]) -> None:
     """Every size of the sweep must be there, for every type, redop and root, in order."""
     due = _sweep(result)
     if not due:

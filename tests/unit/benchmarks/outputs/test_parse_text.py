@@ -200,7 +200,7 @@ WRITE_BW = "perftest_25.01_rxe_write_bw_client.txt"
 @cases(
     "tool, name, key, value",
     ("perftest", WRITE_BW, "operation", "write"),
-    ("nccl", "nccl-tests_2.19.6_all_reduce_4xH200.json", "operation", "all_reduce"),
+    ("nccl", "nccl-tests_2.19.6_all_reduce_4xH200.txt", "operation", "all_reduce"),
     ("nccl-log", "nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt", "socket_fallback", False),
     ("nvbandwidth", "nvbandwidth_0.8_4xH200.json", "version", "v0.8"),
     ("loadgen", "loadgen_6.0.17_server_valid.txt", "valid", True),
