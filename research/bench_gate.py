@@ -19,12 +19,12 @@ import numpy as np
 
 from gate_arrays import Judgement, judge_arrays
 from localiser_cases import ROWS, SIZES
+from noise_models import parse_noise
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement, RunProblem
-from shakedown.simulate.fabric import FaultKind, Simulated, build_fabric, draw_fault, measure, parse_noise
-from shakedown.simulate.noise_models import NOISE
+from shakedown.simulate.fabric import FaultKind, Simulated, build_fabric, draw_fault, measure
 from shakedown.simulate.run import METRIC, REFERENCE, SIZE_BYTES, TEST, attempts, plan_of, remeasure_rule
 
 # The rows that chose the budget, then those that no number was chosen with.
@@ -103,7 +103,7 @@ def _simulated(series: int, row: str, size: str, fault: str, number: int, again:
         what, loss = FAULTS[fault]
         kind = FaultKind.PAIR if what == "pair" else _NICS[number % 2]
         faults = [draw_fault(kind, loss, shape, fabric, rng)]
-    return measure(shape, fabric, faults, rng, parse_noise(ROWS[row], NOISE), again=again)
+    return measure(shape, fabric, faults, rng, parse_noise(ROWS[row]), again=again)
 
 
 def _plan(sim: Simulated, size: str) -> Plan:

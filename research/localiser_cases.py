@@ -12,6 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
+from noise_models import NOISE, parse_noise
 from shakedown.judge.localise.causes import Cause, localise
 from shakedown.judge.localise.model import Element, Route
 from shakedown.simulate.fabric import (
@@ -22,9 +23,7 @@ from shakedown.simulate.fabric import (
     build_fabric,
     draw_fault,
     measure,
-    parse_noise,
 )
-from shakedown.simulate.noise_models import NOISE
 
 SIZES = {"16x4": Shape(16, 4, pod=8, spines=4), "64x8": Shape(64, 8)}
 # A row of the table: its name, and the models that act together in it.
@@ -115,7 +114,7 @@ def case(row: str, size: str, fault: str, number: int, series: int = TUNING) -> 
     elif fault != "none":
         kind = _PARTS[number % len(_PARTS)]
         faults = [draw_fault(kind, float(fault.removesuffix("%")) / 100, shape, fabric, rng)]
-    return measure(shape, fabric, faults, rng, parse_noise(ROWS[row], NOISE))
+    return measure(shape, fabric, faults, rng, parse_noise(ROWS[row]))
 
 
 def ours(sim: Simulated) -> list[Cause]:

@@ -1,4 +1,4 @@
-"""Noise that no model of `shakedown simulate --noise` has: what healthy clusters may do unforeseen.
+"""Noise that no model of noise_models.py has: what healthy clusters may do unforeseen.
 
 Each is a function of a scene (simulate/fabric.py). Nothing here is a fault: whoever is blamed in it is good.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shakedown.judge.localise.model import Floats, Ints
-from shakedown.simulate.fabric import Noise, NoiseModel, Phase, Scene
+from shakedown.simulate.fabric import Noise, Phase, Scene
 
 CV = 0.003
 
@@ -270,8 +270,7 @@ _PHASES: dict[Callable[[Scene], None], Phase] = {
 
 
 def _noise(act: Callable[[Scene], None], phase: Phase) -> Noise:
-    name = act.__name__.replace("_", "-")
-    return Noise(NoiseModel(name, act.__doc__ or "", phase, lambda scene, _: act(scene)), {})
+    return Noise(act.__name__.replace("_", "-"), phase, act)
 
 
-ODD: dict[str, Noise] = {noise.model.name: noise for noise in (_noise(*item) for item in _PHASES.items())}
+ODD: dict[str, Noise] = {noise.name: noise for noise in (_noise(*item) for item in _PHASES.items())}

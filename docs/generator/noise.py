@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from generator.text import made, table
 
-from shakedown.simulate.fabric import NoiseModel, Phase
-from shakedown.simulate.noise_models import NOISE
+from noise_models import NOISE, NoiseModel
+from shakedown.simulate.fabric import Phase
 
 _WHEN = {
     Phase.NODE: "what a node can do",
@@ -13,9 +13,9 @@ _WHEN = {
     Phase.RATE: "every rate",
     Phase.OUTPUT: "what is written down",
 }
-_HEAD = """# Noise models of `shakedown simulate --noise`
+_HEAD = """# Noise models of the published figures
 
-`--noise MODEL` or `--noise MODEL:KEY=VALUE,KEY=VALUE`; several act together, and beside the noise of `--cv`
+They lie in `research/noise_models.py`. Several act together, and beside the noise of one measurement
 unless a model says that it takes its place. A model is *benign* if a localiser must see through it, *hard* if
 it may answer "undecided". Those *held out* serve the last check only: no threshold was chosen with them.
 A value whose source is *assumed* was not taken from a measurement.
@@ -34,7 +34,7 @@ def _model(model: NoiseModel) -> str:
     lines = [
         f"## {model.name}\n",
         f"{model.says[0].upper()}{model.says[1:]}. Changes {_WHEN[model.phase]}; {', '.join(kind)}"
-        + ("; takes the place of `--cv`.\n" if model.cell else ".\n"),
+        + ("; takes the place of the noise of one measurement.\n" if model.cell else ".\n"),
         table(
             ("parameter", "default", "from", "to", "what it is", "source"),
             [

@@ -31,10 +31,6 @@ def simulate(
         list[str] | None,
         typer.Option(help="KIND or KIND:LOSS, for example nic-tx:2% or spine:0.1; may be repeated."),
     ] = None,
-    noise: Annotated[
-        list[str] | None,
-        typer.Option(help="MODEL or MODEL:KEY=VALUE,..., for example spread:sd=0.3%; may be repeated."),
-    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 1,
     pod: Annotated[int, typer.Option(min=1, help="Nodes on a leaf.")] = 16,
     spines: Annotated[int, typer.Option(min=1, max=1000, help="Spines of each rail.")] = 4,
@@ -51,34 +47,29 @@ def simulate(
     """Write plan, results, counters and inventory as a real run would, to rehearse all that follows.
 
     Kinds: nic-tx, nic-rx, half-pcie, mtu-1024, lossy-cable, uplink, spine, slow-node, tcp-fallback, flapping,
-    pair. Noise models: docs/reference/noise.md.
+    pair.
     """
     import numpy as np
 
     from shakedown.run.folder import run_name
-    from shakedown.simulate.fabric import Shape, build_fabric, measure, parse_noise
-    from shakedown.simulate.noise_models import NOISE
+    from shakedown.simulate.fabric import Shape, build_fabric, measure
     from shakedown.simulate.run import write_run
 
     run = run_name(folder)  # asked first: whatever comes next takes minutes for a large fabric
     for name, value, (low, high) in (("--nodes", nodes, NODES), ("--rails", rails, RAILS)):
         if not low <= value <= high:
             raise BadInput(f"{name} {value}", fix=f"use {low} to {high}")
-    acting = parse_noise(noise or [], NOISE)
     rng = np.random.default_rng(seed)
     shape = Shape(nodes, rails, pod=pod, spines=spines, cv=cv, dips=dips)
     fabric = build_fabric(shape, rng)
     faults = [_draw(text, shape, fabric, rng) for text in fault or []]
-    sim = measure(shape, fabric, faults, rng, acting, again=AT_MOST if remeasure else 0)
+    sim = measure(shape, fabric, faults, rng, again=AT_MOST if remeasure else 0)
     if quick:
         _keep_matchings(sim.matrix.values, shape, seed)
     created = "2026-01-01T00:00:00Z"  # part of the run, so it may not depend on the clock
     results = write_run(folder, sim, run, created)
     planted = ", ".join(f"{f.kind.value} at {f.element} ({f.size:.1%})" for f in faults) or "no fault"
-    around = f"; noise: {', '.join(map(str, acting))}" if acting else ""
-    sys.stdout.write(
-        f"{results} results of {nodes} nodes x {rails} rails in {folder}; planted: {planted}{around}\n"
-    )
+    sys.stdout.write(f"{results} results of {nodes} nodes x {rails} rails in {folder}; planted: {planted}\n")
 
 
 def _draw(text: str, shape: Shape, fabric: Cabling, rng: np.random.Generator) -> PlantedFault:

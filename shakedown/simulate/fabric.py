@@ -1,6 +1,6 @@
 """A simulated fabric: leaves, spines, noise and planted faults, measured as if it were real, from a seed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 
@@ -8,16 +8,10 @@ import numpy as np
 
 from shakedown.judge.localise.model import Bools, Cabling, Element, Floats, Ints, Matrix
 from shakedown.physics.ethernet import payload_ceiling_gbps
-from shakedown.records.reading import BadInput
-
-# `shakedown simulate --noise MODEL[:KEY=VALUE[,KEY=VALUE]]`; several models act together, each in its phase:
-# what limits a flow on its way (the slowest part counts), what scales every rate, what the tool makes of it.
-
-ASSUMED = "assumed"
 
 
 class Phase(IntEnum):
-    """When a model acts."""
+    """When noise acts."""
 
     NODE = 0  # what a node can do at all, before faults
     PATH = 1  # lowers the bottleneck of a flow
@@ -27,7 +21,7 @@ class Phase(IntEnum):
 
 @dataclass(eq=False)
 class Scene:
-    """A measurement in the making; models change it in place.
+    """A measurement in the making; noise changes it in place.
 
     Attributes:
         pod, spines: nodes on one leaf; spines of each rail's plane.
@@ -94,78 +88,13 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A number of a model: its value if none is given, its limits, what it is, and who says so."""
-
-    default: float
-    low: float
-    high: float
-    says: str
-    source: str = ASSUMED
-
-
-@dataclass(frozen=True)
-class NoiseModel:
-    """One kind of noise."""
-
-    name: str  # as on the command line
-    says: str  # what happens in the cluster
-    phase: Phase  # when it acts
-    act: Callable[[Scene, Mapping[str, float]], None]  # changes a scene, given the parameters' values
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)  # by name
-    hard: bool = False  # healthy, but some of it looks like faults; a localiser may answer "undecided"
-    cell: bool = False  # it is the noise of a single result, and takes the place of the shape's own
-    held_out: bool = False  # kept for the last check; no threshold was chosen with it
-
-
-@dataclass(frozen=True)
 class Noise:
-    """A model with the values of its parameters."""
+    """One kind of noise; several act together, each in its phase. Those of research/noise_models.py."""
 
-    model: NoiseModel
-    values: Mapping[str, float]
-
-    def act(self, scene: Scene) -> None:
-        """Change a scene."""
-        self.model.act(scene, self.values)
-
-    def __str__(self) -> str:
-        given = ",".join(
-            f"{k}={v:g}" for k, v in self.values.items() if v != self.model.parameters[k].default
-        )
-        return f"{self.model.name}:{given}" if given else self.model.name
-
-
-def parse_noise(texts: Iterable[str], models: Mapping[str, NoiseModel]) -> tuple[Noise, ...]:
-    """Return the models that MODEL[:KEY=VALUE[,KEY=VALUE]] name.
-
-    Raises BadInput: no such model or parameter, or a value outside of its limits.
-    """
-    return tuple(_parse(text, models) for text in texts)
-
-
-def _parse(text: str, models: Mapping[str, NoiseModel]) -> Noise:
-    name, _, given = text.partition(":")
-    model = models.get(name)
-    if model is None:
-        raise BadInput(f"--noise {text!r}: unknown model", fix=f"use one of {', '.join(models)}")
-    values = {key: p.default for key, p in model.parameters.items()}
-    for part in filter(None, given.split(",")):
-        key, _, number = part.partition("=")
-        limits = model.parameters.get(key)
-        if limits is None:
-            known = ", ".join(model.parameters) or "none"
-            raise BadInput(f"--noise {text!r}: no parameter {key!r}", fix=f"{name} has: {known}")
-        try:
-            value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
-        except ValueError:
-            value = float("nan")
-        if not limits.low <= value <= limits.high:
-            raise BadInput(
-                f"--noise {text!r}: {key} {number!r}", fix=f"write {limits.low:g} to {limits.high:g}"
-            )
-        values[key] = value
-    return Noise(model, values)
+    name: str
+    phase: Phase
+    act: Callable[[Scene], None]  # changes a scene
+    cell: bool = False  # it is the noise of a single result, and takes the place of the shape's own
 
 
 # Rail-optimised pods: NIC i of every node of a pod is on leaf i of the pod, and every leaf has one uplink to
@@ -316,12 +245,12 @@ def measure(
 ) -> Simulated:
     """Return every pair's bandwidth in Gb/s, on every rail and in both directions.
 
-    The shape's own noise is there whatever is in `noise`, but for a model that takes the place of its `cv`.
+    The shape's own noise is there whatever is in `noise`, but for one that takes the place of its `cv`.
     `again`: how many times all of it is measured once more, after the last slot; faults and what healthy
     parts are like stay, chance is drawn anew.
     """
     scene = _scene(shape, fabric, rng)
-    phases = {phase: [n for n in noise if n.model.phase is phase] for phase in Phase}
+    phases = {phase: [n for n in noise if n.phase is phase] for phase in Phase}
     _act(phases[Phase.NODE], scene)
     np.minimum(scene.able[:, None], scene.able[None, :], out=scene.factor[0])
     scene.factor[1:] = scene.factor[0]
@@ -367,7 +296,7 @@ def _measured(
     values = scene.factor
     values *= nic[0][:, :, None]
     values *= nic[1][:, None, :]
-    cv = 0.0 if any(n.model.cell for noise in phases.values() for n in noise) else shape.cv
+    cv = 0.0 if any(n.cell for noise in phases.values() for n in noise) else shape.cv
     for r in range(shape.rails):  # rail by rail, for the memory
         values[r] *= 1 + cv * rng.standard_normal(values[r].shape)
         low = rng.random(values[r].shape) < shape.dips

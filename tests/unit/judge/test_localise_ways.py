@@ -7,13 +7,13 @@ import pytest
 from one_route import localise_one
 
 from localiser_cases import case, judge, ours, planted
+from noise_models import parse_noise
 from shakedown.judge.localise.causes import COUNTED, BlameEvidence
 from shakedown.judge.localise.fit import _spread_of_others
 from shakedown.judge.localise.groups import Scores
 from shakedown.judge.localise.model import Cabling, Element, Matrix
 from shakedown.judge.localise.picks import MIN_SIGMA, beyond_other_way, noise_beyond
-from shakedown.simulate.fabric import Shape, build_fabric, measure, parse_noise
-from shakedown.simulate.noise_models import NOISE
+from shakedown.simulate.fabric import Shape, build_fabric, measure
 from tests.kit.cases import cases
 
 SHAPE = Shape(16, 4, pod=8)
@@ -155,7 +155,7 @@ def blamed(nature, sent=1.0, received=1.0, *, noise=("spread",), loud=0.0, seed=
     """
     rng = np.random.default_rng(seed)
     fabric = build_fabric(SHAPE, rng)
-    matrix = measure(SHAPE, fabric, [], rng, parse_noise(noise, NOISE)).matrix
+    matrix = measure(SHAPE, fabric, [], rng, parse_noise(noise)).matrix
     usual = np.nanmedian(matrix.values[RAIL])
     matrix.values[RAIL, :, NODE] *= 1 + loud * rng.standard_normal(SHAPE.nodes)
     for line, part in (((RAIL, NODE), sent), ((RAIL, slice(None), NODE), received)):

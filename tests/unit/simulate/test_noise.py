@@ -1,4 +1,4 @@
-"""The noise models: each does what its text says, and the command takes no nonsense."""
+"""The noise models: each does what its text says, and none takes nonsense."""
 
 import json
 import subprocess
@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from noise_models import NOISE, parse_noise
 from shakedown.benchmarks.perftest.mesh.schedule import circle_rounds
 from shakedown.records.reading import LARGEST_DOCUMENT, BadInput
 from shakedown.run import folder as runs
 from shakedown.run.folder import PLAN, Run
-from shakedown.simulate.fabric import Scene, Shape, build_fabric, measure, parse_noise
-from shakedown.simulate.noise_models import NOISE
+from shakedown.simulate.fabric import Scene, Shape, build_fabric, measure
 from shakedown.simulate.run import write_run
 from tests.kit.cases import cases
 
@@ -23,7 +23,7 @@ SHAPE = Shape(32, 2, pod=8, dips=0.0, spread=0.0)
 def rates(*noise, shape=SHAPE, seed=1):
     """Return a healthy fabric measured in some noise."""
     rng = np.random.default_rng(seed)
-    return measure(shape, build_fabric(shape, rng), [], rng, parse_noise(noise, NOISE))
+    return measure(shape, build_fabric(shape, rng), [], rng, parse_noise(noise))
 
 
 @pytest.mark.parametrize("nodes", [8, 9])
@@ -90,17 +90,24 @@ def test_flows_share_links_and_leaves_drag():
 def test_nonsense_is_refused_and_says_what_there_is(text, says):
     """Catches: a misspelt model or value that is silently another noise."""
     with pytest.raises(BadInput, match=says):
-        parse_noise([text], NOISE)
+        parse_noise([text])
 
 
-def test_the_command_writes_noise_into_a_run(shakedown, tmp_path):
+RUN_SHAPE = Shape(16, 2, pod=8)
+
+
+def write_noisy(folder, *noise, seed=1, again=0):
+    """Write a healthy run in some noise, as the command does without."""
+    rng = np.random.default_rng(seed)
+    fabric = build_fabric(RUN_SHAPE, rng)
+    sim = measure(RUN_SHAPE, fabric, [], rng, parse_noise(noise), again=again)
+    write_run(folder, sim, folder.name, "2026-01-01T00:00:00Z")
+
+
+def test_noise_is_written_into_a_run(tmp_path):
     """Catches: classes that the files do not tell, so that what reads them sees another cluster."""
     folder = tmp_path / "r"
-    status, said, error = shakedown(
-        "simulate", folder, "--nodes", 16, "--rails", 2, "--noise", "classes:share=25%", "--noise", "missing"
-    )
-    assert status == 0, error
-    assert "noise: classes:share=0.25, missing" in said
+    write_noisy(folder, "classes:share=25%", "missing")
     parts = json.loads((folder / "inventory.json").read_text())["components"]
     assert sum(p["attributes"].get("firmware") == "simulated-1" for p in parts) == 4 * 2
 
@@ -121,22 +128,18 @@ def test_what_was_recorded_is_what_the_recordings_give():
         assert said in sources[place], told
 
 
-SIZE = ("--nodes", 16, "--rails", 2, "--pod", 8)
-
-
-def verdict(shakedown, folder, *options):
-    """Simulate into a folder and return the verdict on it, and its table."""
-    status, _, error = shakedown("simulate", folder, *SIZE, *options)
-    assert status == 0, error
+def verdict(shakedown, folder):
+    """Return the verdict on a run, and its table."""
     return json.loads(shakedown("verdict", folder, "--json")[1]), shakedown("verdict", folder)[1]
 
 
 def test_a_healthy_cluster_passes_and_its_transients_are_told(shakedown, tmp_path):
     """Catches a healthy cluster that fails for a few low results, and one that passes in silence."""
-    noise = ("--noise", "contamination:share=4%,cv=5%", "--seed", 4)
-    before, _ = verdict(shakedown, tmp_path / "first-results", *noise)
+    for name, again in (("first-results", 0), ("again", 6)):
+        write_noisy(tmp_path / name, "contamination:share=4%,cv=5%", seed=4, again=again)
+    before, _ = verdict(shakedown, tmp_path / "first-results")
     assert before["outcome"] == "FAIL" and not before["transients"]
-    after, table = verdict(shakedown, tmp_path / "again", *noise, "--remeasure")
+    after, table = verdict(shakedown, tmp_path / "again")
     assert after["outcome"] == "PASS", after["reason"]
     (first, *_) = after["transients"]
     assert first["rule"] == "transient" and first["reason"].count("Gb/s") >= 1
@@ -146,7 +149,8 @@ def test_a_healthy_cluster_passes_and_its_transients_are_told(shakedown, tmp_pat
 
 def test_results_without_a_value_are_measured_late(shakedown, tmp_path):
     """Catches a result that was missing once and keeps a healthy run from its verdict."""
-    after, _ = verdict(shakedown, tmp_path / "run", "--noise", "missing:share=1%", "--remeasure")
+    write_noisy(tmp_path / "run", "missing:share=1%", again=6)
+    after, _ = verdict(shakedown, tmp_path / "run")
     assert after["outcome"] == "PASS", after["reason"]
     assert {cell["rule"] for cell in after["transients"]} == {"late"}
 
@@ -155,7 +159,9 @@ def test_results_without_a_value_are_measured_late(shakedown, tmp_path):
 def test_a_slow_nic_fails_however_often_it_is_measured(shakedown, tmp_path):
     """Catches a fault that is measured again until it passes."""
     for number, fault in enumerate(("nic-tx:5%", "nic-rx:5%", "flapping:20%", "slow-node:6%", "pair:20%")):
-        after, _ = verdict(shakedown, tmp_path / str(number), "--fault", fault, "--remeasure")
+        size = ("--nodes", 16, "--rails", 2, "--pod", 8, "--fault", fault, "--remeasure")
+        assert shakedown("simulate", tmp_path / str(number), *size)[0] == 0
+        after, _ = verdict(shakedown, tmp_path / str(number))
         assert after["outcome"] == "FAIL", fault
 
 
@@ -164,7 +170,7 @@ def test_what_a_part_is_like_stays_when_it_is_measured_again():
     shape = Shape(16, 2, pod=8, cv=0.0, dips=0.0, spread=0.0)
     rng = np.random.default_rng(3)
     fabric = build_fabric(shape, rng)
-    sim = measure(shape, fabric, [], rng, parse_noise(["spread:sd=1%", "iid:cv=0.01%"], NOISE), again=2)
+    sim = measure(shape, fabric, [], rng, parse_noise(["spread:sd=1%", "iid:cv=0.01%"]), again=2)
     first = sim.matrix.values
     for later in sim.again:
         known = np.isfinite(first) & (first < 392)
@@ -175,7 +181,7 @@ def test_what_a_part_is_like_stays_when_it_is_measured_again():
 def test_measuring_again_changes_no_first_result():
     """Catches a seed that gives another cluster because something is measured again."""
     shape = Shape(8, 1, pod=4)
-    models = parse_noise(["t4", "thermal", "incast", "missing"], NOISE)
+    models = parse_noise(["t4", "thermal", "incast", "missing"])
     sims = []
     for again in (0, 3):
         rng = np.random.default_rng(9)

@@ -1,13 +1,46 @@
-"""The registry of noise models. A new one is a function and one entry here."""
+"""The registry of noise models. A new one is a function and one entry here.
 
-from collections.abc import Mapping
+Written MODEL[:KEY=VALUE[,KEY=VALUE]]. Several act together, each in its phase: what limits a flow on its way
+(the slowest part counts), what scales every rate, what the tool makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from shakedown.judge.localise.model import Floats
-from shakedown.simulate.fabric import NoiseModel, Parameter, Phase, Scene
+from shakedown.records.errors import BadInput
+from shakedown.simulate.fabric import Noise, Phase, Scene
 
 Values = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number of a model: its value if none is given, its limits, what it is, and who says so."""
+
+    default: float
+    low: float
+    high: float
+    says: str
+    source: str = "assumed"
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """One kind of noise."""
+
+    name: str  # as rows of the tables name it
+    says: str  # what happens in the cluster
+    phase: Phase  # when it acts
+    act: Callable[[Scene, Values], None]  # changes a scene, given the parameters' values
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)  # by name
+    hard: bool = False  # healthy, but some of it looks like faults; a localiser may answer "undecided"
+    cell: bool = False  # it is the noise of a single result, and takes the place of the shape's own
+    held_out: bool = False  # kept for the last check; no threshold was chosen with it
 
 
 def _iid(scene: Scene, p: Values) -> None:
@@ -329,3 +362,35 @@ NOISE = _registry(
         held_out=True,
     ),
 )
+
+
+def parse_noise(texts: Iterable[str]) -> tuple[Noise, ...]:
+    """Return the models that MODEL[:KEY=VALUE[,KEY=VALUE]] name.
+
+    Raises BadInput: no such model or parameter, or a value outside of its limits.
+    """
+    return tuple(_parse(text) for text in texts)
+
+
+def _parse(text: str) -> Noise:
+    name, _, given = text.partition(":")
+    model = NOISE.get(name)
+    if model is None:
+        raise BadInput(f"noise {text!r}: unknown model", fix=f"use one of {', '.join(NOISE)}")
+    values = {key: p.default for key, p in model.parameters.items()}
+    for part in filter(None, given.split(",")):
+        key, _, number = part.partition("=")
+        limits = model.parameters.get(key)
+        if limits is None:
+            known = ", ".join(model.parameters) or "none"
+            raise BadInput(f"noise {text!r}: no parameter {key!r}", fix=f"{name} has: {known}")
+        try:
+            value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+        except ValueError:
+            value = float("nan")
+        if not limits.low <= value <= limits.high:
+            raise BadInput(
+                f"noise {text!r}: {key} {number!r}", fix=f"write {limits.low:g} to {limits.high:g}"
+            )
+        values[key] = value
+    return Noise(name, model.phase, lambda scene: model.act(scene, values), model.cell)
