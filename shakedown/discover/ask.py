@@ -24,7 +24,7 @@ from shakedown.records.base import Document, Name, Record
 from shakedown.records.program import plain_environment
 from shakedown.records.reading import BadInput, loads, read_as, read_plain, refusal
 from shakedown.records.results import Part
-from shakedown.slurm.client import Slurm, parse_show_nodes
+from shakedown.slurm.client import Slurm, fields, parse_show_nodes
 from shakedown.topology.host_map import Topology
 
 # Interfaces (dev_valid_name in the kernel allows more), RDMA devices and drivers.
@@ -283,7 +283,6 @@ _JOB_MINUTES = 5
 _RESERVED = frozenset({"MAINT", "MAINTENANCE", "RESERVED"})
 _OUT = _RESERVED | {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "FUTURE"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_FIELD = re.compile(r"(?:^|\s)(PartitionName|MaxTime|NodeName|NodeAddr|Partitions|Nodes|Gres)=(\S*)")
 _GPUS = re.compile(r"(?:^|,)gpu(?::[A-Za-z0-9_.-]{1,64})?:([0-9]{1,3})(?=[,(]|$)")  # gpu:h100:8(S:0-1)
 _ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
 
@@ -359,14 +358,6 @@ def _options(block: SlurmBlock) -> list[str]:
     """Return the options of srun that say whose job it is and where it may run."""
     own = (("account", block.account), ("qos", block.qos), ("reservation", block.reservation))
     return [*(f"--{name}={value}" for name, value in own if value is not None), *block.options]
-
-
-def fields(line: str) -> dict[str, str]:
-    """Return the fields of one line of `scontrol --oneliner`; a comment that looks like one comes later."""
-    found: dict[str, str] = {}
-    for name, value in _FIELD.findall(line):
-        found.setdefault(name, value)
-    return found
 
 
 def _names(slurm: Slurm, only: Iterable[str]) -> set[str]:

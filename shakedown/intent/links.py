@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shakedown.intent.rules import Problem, Tree
+from shakedown.intent.rules import Problem, Tree, part
 
 HOST, UPLINK, SPINE = "host", "uplink", "spine"
 BY_NAME = ("leaf", "leaf_port", "spine", "spine_port")
@@ -45,7 +45,7 @@ class Link(NamedTuple):
 def links(fabric: Tree) -> list[Link]:
     """Return every link of the fabric intent, those of a rule one by one. Broken entries are left out."""
     found: list[Link] = []
-    headroom = _part(_part(fabric, "roce"), "headroom")
+    headroom = part(part(fabric, "roce"), "headroom")
     for number, entry in enumerate(_entries(fabric)):
         if any(_of_entry(entry, number)):
             continue
@@ -78,12 +78,12 @@ def link_ports(fabric: Tree, switch: str) -> list[dict[str, Any]]:
 def untouched(fabric: Tree) -> set[str]:
     """Return the switches of `access: none`."""
     return {
-        str(name) for name, access in _part(_part(fabric, "switches"), "access").items() if access == "none"
+        str(name) for name, access in part(part(fabric, "switches"), "access").items() if access == "none"
     }
 
 
 def _entries(fabric: Tree) -> list[Tree]:
-    given = _part(fabric, "switches").get("links") or ()
+    given = part(fabric, "switches").get("links") or ()
     return [entry if isinstance(entry, Mapping) else {} for entry in given]
 
 
@@ -105,7 +105,7 @@ def _ends(entry: Tree) -> Iterator[tuple[str, str, str, str]]:
 
 def problems(fabric: Tree) -> Iterator[Problem]:
     """Yield what is wrong with the links, pods, planes and access of the fabric intent by themselves."""
-    switches = _part(fabric, "switches")
+    switches = part(fabric, "switches")
     leaves, spines = (_names(switches.get(key)) for key in ("leaves", "spines"))
     broken = False
     for number, entry in enumerate(_entries(fabric)):
@@ -120,7 +120,7 @@ def problems(fabric: Tree) -> Iterator[Problem]:
         )
     yield from _sets(switches, "pods", leaves, "leaves")
     yield from _sets(switches, "planes", spines, "spines")
-    for name in _part(switches, "access"):
+    for name in part(switches, "access"):
         if name not in {*leaves, *spines}:
             what = f"fabric.switches.access: {name} is neither a leaf nor a spine of fabric.switches"
             at = ("fabric", "switches", "access", name)
@@ -204,7 +204,7 @@ def _of_ends(
 def _sets(switches: Tree, key: str, known: Sequence[str], tier: str) -> Iterator[Problem]:
     """Yield why pods of leaves, or planes of spines, are none."""
     whose: dict[str, str] = {}
-    for name, members in _part(switches, key).items():
+    for name, members in part(switches, key).items():
         at = ("fabric", "switches", key, str(name))
         for member in _names(members):
             if member not in known:
@@ -280,7 +280,7 @@ def oversubscription(fabric: Tree, nics: Mapping[str, Sequence[Tree]]) -> dict[s
 def _oversubscribed(
     fabric: Tree, found: Sequence[Link], nics: Mapping[str, Sequence[Tree]]
 ) -> Iterator[Problem]:
-    said = _part(fabric, "switches").get("oversubscription")
+    said = part(fabric, "switches").get("oversubscription")
     if said is None:
         return
     worst = max(oversubscription(fabric, nics).items(), key=lambda one: one[1], default=None)
@@ -306,9 +306,9 @@ def cable_problems(fabric: Tree, switch: str, nos: str, lengths_m: Collection[in
 
     `lengths_m`: those that it has one for.
     """
-    roce = _part(fabric, "roce")
+    roce = part(fabric, "roce")
     fix = f"give the next longer of {', '.join(map(str, sorted(lengths_m)))} m"
-    own = _part(roce, "headroom").get("cable_m")
+    own = part(roce, "headroom").get("cable_m")
     where = ("fabric", "roce", "headroom", "cable_m")
     if own is not None and own not in lengths_m:
         what = f"fabric.roce.headroom.cable_m is {own}, and {nos} has no buffers for that length"
@@ -320,11 +320,6 @@ def cable_problems(fabric: Tree, switch: str, nos: str, lengths_m: Collection[in
             what = f"{name} is {link.cable_m}, and {nos} has no buffers for that length"
             yield Problem((*_AT, link.entry, "cable_m"), what, fix, ("roce_switch_nos",))
             return
-
-
-def _part(tree: object, key: str) -> Tree:
-    value = tree.get(key) if isinstance(tree, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
 
 
 def _names(value: object) -> list[str]:

@@ -52,7 +52,7 @@ class Contradiction(ValueError):  # noqa: N818  (it names the input, which is at
 
 def intent_problems(fabric: Tree) -> list[Problem]:
     """Return what is wrong with the fabric intent (`fabric` in group_vars)."""
-    found = [*_mtu(_part(fabric, "mtu_bytes")), *roce_problems(_part(fabric, "roce")), *_rails(fabric)]
+    found = [*_mtu(part(fabric, "mtu_bytes")), *roce_problems(part(fabric, "roce")), *_rails(fabric)]
     if fabric.get("ip_version", 4) != 4:
         what = f"fabric.ip_version is {fabric['ip_version']}, hosts know only IPv4 rails"
         found.append(Problem(("fabric", "ip_version"), what, "use 4"))
@@ -81,10 +81,10 @@ def _mtu(mtu: Tree) -> Iterator[Problem]:
 def roce_problems(roce: Tree) -> list[Problem]:
     """Return what is wrong with the RoCE class (`fabric.roce`)."""
     at = ("fabric", "roce")
-    cnp = _part(roce, "cnp")
+    cnp = part(roce, "cnp")
     wrong = [*_numbers(roce, at, _CLASS), *_numbers(cnp, (*at, "cnp"), _CLASS)]
     if wrong:
-        return [*wrong, *_ecn(_part(roce, "ecn"))]
+        return [*wrong, *_ecn(part(roce, "ecn"))]
     found = []
     for key in _CLASS:
         if roce[key] == cnp[key]:
@@ -101,8 +101,8 @@ def roce_problems(roce: Tree) -> list[Problem]:
         found.append(Problem((*at, "cnp", "scheduler"), what, "use strict or dwrr"))
     headroom = roce.get("headroom")
     if headroom is not None:
-        found += _numbers(_part(roce, "headroom"), (*at, "headroom"), {"cable_m": CABLE_M})
-    return [*found, *_ecn(_part(roce, "ecn")), *_pfc(roce)]
+        found += _numbers(part(roce, "headroom"), (*at, "headroom"), {"cable_m": CABLE_M})
+    return [*found, *_ecn(part(roce, "ecn")), *_pfc(roce)]
 
 
 def _ecn(ecn: Tree) -> Iterator[Problem]:
@@ -114,7 +114,7 @@ def _ecn(ecn: Tree) -> Iterator[Problem]:
 
 def _pfc(roce: Tree) -> Iterator[Problem]:
     at = ("fabric", "roce", "pfc")
-    pfc = _part(roce, "pfc")
+    pfc = part(roce, "pfc")
     if not isinstance(pfc.get("enabled"), bool):
         yield Problem((*at, "enabled"), "fabric.roce.pfc.enabled is missing", "use true or false")
     lossless, own = lossless_priorities(roce), roce["priority"]
@@ -131,7 +131,7 @@ def _pfc(roce: Tree) -> Iterator[Problem]:
 
 def lossless_priorities(roce: Tree) -> list[Any]:
     """Return the priorities that PFC protects: `pfc.priorities`, or the RoCE class's alone."""
-    pfc = _part(roce, "pfc")
+    pfc = part(roce, "pfc")
     if not pfc.get("enabled"):
         return []
     given = pfc.get("priorities")
@@ -317,8 +317,8 @@ def switch_problems(fabric: Tree, nos: str, lossless_limit: int | None) -> Itera
     `lossless_limit`: lossless priorities that the platform can hold; None: its documents give no number.
     """
     at = ("fabric", "roce")
-    roce = _part(fabric, "roce")
-    cnp, ecn = _part(roce, "cnp"), _part(roce, "ecn")
+    roce = part(fabric, "roce")
+    cnp, ecn = part(roce, "cnp"), part(roce, "ecn")
     if any(_numbers(roce, at, _CLASS)) or any(_numbers(cnp, at, _CLASS)):
         return
     lossless = lossless_priorities(roce)
@@ -338,7 +338,8 @@ def switch_problems(fabric: Tree, nos: str, lossless_limit: int | None) -> Itera
         yield Problem((*at, "ecn"), what, "use multiples of 1024")
 
 
-def _part(tree: object, key: str) -> Tree:
+def part(tree: object, key: str) -> Tree:
+    """Return what stands under a key; nothing where there is none, or no mapping."""
     value = tree.get(key) if isinstance(tree, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 

@@ -12,7 +12,6 @@ import base64
 import json
 import os
 import platform
-import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -22,26 +21,6 @@ from shakedown.onnode import snapshot_probe, topology_probe
 
 TAG = "SHAKEDOWN-DISCOVER"
 _LINE_CHARACTERS = 600
-_TOOL_SECONDS = 20
-
-
-def run(*argv: str) -> str:
-    """What a program prints; empty if it is missing or fails."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TOOL_SECONDS,
-            check=False,
-            env={"PATH": path, "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 def entries(text: str) -> list[dict[str, Any]]:
@@ -56,7 +35,7 @@ def entries(text: str) -> list[dict[str, Any]]:
 def addresses() -> dict[str, list[str]]:
     """The IPv4 addresses of every interface, with prefix length."""
     found: dict[str, list[str]] = {}
-    for link in entries(run("ip", "-j", "-4", "address")):
+    for link in entries(snapshot_probe.run("ip", "-j", "-4", "address")):
         for one in link.get("addr_info", []):
             if isinstance(one, dict) and one.get("scope") == "global":
                 found.setdefault(str(link.get("ifname")), []).append(
@@ -67,9 +46,8 @@ def addresses() -> dict[str, list[str]]:
 
 def default_interfaces() -> list[str]:
     """The interfaces of the default routes."""
-    return sorted(
-        {str(route.get("dev")) for route in entries(run("ip", "-j", "-4", "route", "show", "default"))}
-    )
+    told = snapshot_probe.run("ip", "-j", "-4", "route", "show", "default")
+    return sorted({str(route.get("dev")) for route in entries(told)})
 
 
 def rdma_devices(root: Path) -> dict[str, dict[str, str]]:
@@ -128,7 +106,7 @@ def lldp() -> str:
     """What lldpd knows of the neighbours, as it prints it; empty where it does not answer."""
     for tool in ("lldpcli", "lldpctl"):
         words = ("show", "neighbors", "details") if tool == "lldpcli" else ()
-        text = run(tool, "-f", "json0", *words)
+        text = snapshot_probe.run(tool, "-f", "json0", *words)
         if text.strip():
             return text
     return ""

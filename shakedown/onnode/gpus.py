@@ -43,7 +43,7 @@ def loaded_by(program: str) -> dict[str, str] | None:
 
 
 def version(number: int) -> str:
-    """Return a version from NCCL's number of it (nccl.h, NCCL_VERSION_CODE), which changed with 2.9."""
+    """Return a version from NCCL's number (nccl.h, NCCL_VERSION_CODE): 22809 is 2.28.9, 2804 was 2.8.4."""
     major = 1000 if number < 10000 else 10000
     return f"{number // major}.{number % major // 100}.{number % 100}"
 

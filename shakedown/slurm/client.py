@@ -67,7 +67,7 @@ _ANSWER = re.compile(
     r"Invalid (?:job id|node name|reservation) specified|Access/permission denied|is invalid"
     r"|\A(?:Partition|Reservation|Node) \S+ not found\Z"
 )
-_FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue|Restarts|Reason)=(\S*)")
+_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z]{1,40})=(\S*)")
 # sinfo(1), NODE STATE CODES: a mark behind the state says more of it.
 _USABLE = re.compile(r"(?:idle|mixed|allocated|completing|planned)[+~#!%$@^-]?")
 _MARKS = {
@@ -116,6 +116,17 @@ class JobState:
         return self.state == "COMPLETED" and self.exit_code == "0:0" and self.restarts == 0
 
 
+def fields(line: str) -> dict[str, str]:
+    """Return the fields of a line of `scontrol --oneliner show`.
+
+    Of two of one name the first counts: what a user or a person wrote (Command, Comment, Reason) comes later.
+    """
+    found: dict[str, str] = {}
+    for name, value in _FIELD.findall(line):
+        found.setdefault(name, value)
+    return found
+
+
 def parse_show_job(text: str) -> JobState:
     """Read the output of `scontrol --oneliner show job ID`, with times in UTC.
 
@@ -124,20 +135,17 @@ def parse_show_job(text: str) -> JobState:
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) != 1 or not lines[0].startswith("JobId="):
         raise BadInput(f"scontrol describes {len(lines)} jobs, not one", fix="is MinJobAge long enough?")
-    # Only the first occurrence counts: Command= and Comment= come later and hold whatever a user wrote.
-    fields: dict[str, str] = {}
-    for name, value in _FIELD.findall(lines[0]):
-        fields.setdefault(name, value)
+    found = fields(lines[0])
     for needed in ("JobId", "JobState", "ExitCode"):
-        if not fields.get(needed):
+        if not found.get(needed):
             raise BadInput(f"scontrol's job has no {needed}: {lines[0][:80]!r}", fix="unknown Slurm release?")
-    begin, end = _moment(fields.get("StartTime")), _moment(fields.get("EndTime"))
+    begin, end = _moment(found.get("StartTime")), _moment(found.get("EndTime"))
     return JobState(
-        job=fields["JobId"],
-        state=fields["JobState"],
-        exit_code=fields["ExitCode"],
-        reason=fields.get("Reason", ""),
-        restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
+        job=found["JobId"],
+        state=found["JobState"],
+        exit_code=found["ExitCode"],
+        reason=found.get("Reason", ""),
+        restarts=int(found["Restarts"]) if found.get("Restarts", "").isdigit() else 0,
         started=begin.strftime(_TIME + "Z") if begin else None,
         duration_s=(end - begin).total_seconds() if begin and end else None,
     )
@@ -194,7 +202,6 @@ def _moment(text: str | None) -> datetime | None:
         return None  # "Unknown", "None"
 
 
-_NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|State|Partitions)=(\S*)")
 # Behind a reason Slurm writes who set it and when, `Reason=bad NIC [root@2026-11-20T02:10:00]`, then further
 # fields. Without that, as of a node that slurm.conf names, it ends where a field begins.
 _WHO = re.compile(r" \[([^\[\]@\s]{1,64})(?:@[^\[\]@\s]{1,64})?@(?:[0-9][0-9T:-]{3,31}|Unknown)\](?=\s|\Z)")
@@ -290,17 +297,15 @@ def parse_show_nodes(text: str) -> dict[str, NodeState]:
     for line in text.splitlines():
         if not line.strip():
             continue
-        fields: dict[str, str] = {}
-        for name, value in _NODE_FIELD.findall(line):
-            fields.setdefault(name, value)  # a reason may hold what looks like a field; it comes later
-        if not fields.get("NodeName") or not fields.get("State"):
+        told = fields(line)
+        if not told.get("NodeName") or not told.get("State"):
             raise BadInput(f"scontrol describes no node: {line[:80]!r}", fix="unknown Slurm release?")
         _, _, reason = line.partition(" Reason=")
         who = _WHO.search(reason)
         # A star is a node that does not answer.
-        states = frozenset(fields["State"].replace("*", "+NOT_RESPONDING").split("+"))
-        found[fields["NodeName"]] = NodeState(
-            fields["NodeName"],
+        states = frozenset(told["State"].replace("*", "+NOT_RESPONDING").split("+"))
+        found[told["NodeName"]] = NodeState(
+            told["NodeName"],
             states,
             (reason[: who.start()] if who else _FIELD_BEGINS.split(reason, maxsplit=1)[0]).strip(),
             who[1] if who else "",

@@ -28,7 +28,7 @@ from shakedown.intent.slurm_block import seconds_of
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.program import ended
 from shakedown.records.reading import BadInput, ExitStatus, refusal
-from shakedown.slurm.client import NoAnswer, Slurm
+from shakedown.slurm.client import NoAnswer, Slurm, fields
 from shakedown.slurm.under_way import refuse_other_run
 
 # Slurm takes a job that its account can never start and lets it wait for ever (AssocMaxNodePerJobLimit and
@@ -224,7 +224,6 @@ def refuse_over_partition(
 _LARGEST_ANSWER = 4 << 20  # characters; a site with a thousand reservations fits
 _MOST_JOBS = 256 << 20  # bytes of jobs.json
 _OPTION = re.compile(r"--(partition|account|qos|reservation|constraint)=(.*)", re.DOTALL)
-_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z]{1,40})=(\S*)")
 _SHOWN = 5  # names in a refusal
 # What scontrol says of a name that it does not know (22.05 to 25.05).
 _UNKNOWN = re.compile(r"not found|Invalid (?:partition|reservation)|is invalid")
@@ -236,14 +235,6 @@ def wanted(submit: Iterable[str]) -> dict[str, str]:
     for option in submit:
         if match := _OPTION.fullmatch(option):
             found[match[1]] = "".join(shlex.split(match[2])) if match[2] else ""
-    return found
-
-
-def fields(line: str) -> dict[str, str]:
-    """Return the fields of a line of `scontrol --oneliner show`; of two of one name the first counts."""
-    found: dict[str, str] = {}
-    for name, value in _FIELD.findall(line):
-        found.setdefault(name, value)
     return found
 
 
@@ -313,17 +304,9 @@ def _config(slurm: Slurm) -> dict[str, str]:
 def _partition(
     slurm: Slurm, name: str, nodes: Sequence[str], user: str, account: str, *, jobs: Jobs, qos: str
 ) -> None:
-    try:
-        said = _ask(slurm, "scontrol", "--oneliner", "show", "partition", name)
-    except BadInput:
-        known = ", ".join(_names(slurm, "partition", "PartitionName"))
-        raise BadInput(
-            f"slurm.partition {name!r}: Slurm has no such partition",
-            fix=f"use one of {known}" if known else "see scontrol show partition",
-        ) from None
-    if said is None:
+    found = _shown(slurm, "partition", name, none="see scontrol show partition")
+    if found is None:
         return
-    found = fields(said)
     if (state := found.get("State", "UP")) != "UP":
         raise BadInput(
             f"slurm.partition {name!r} is {state[:40]}", fix="wait until it is UP, or name another"
@@ -345,17 +328,9 @@ def _partition_qos(slurm: Slurm, name: str) -> str:
 
 
 def _reservation(slurm: Slurm, name: str, nodes: Sequence[str], user: str, account: str) -> None:
-    try:
-        said = _ask(slurm, "scontrol", "--oneliner", "show", "reservation", name)
-    except BadInput:
-        known = ", ".join(_names(slurm, "reservation", "ReservationName"))
-        raise BadInput(
-            f"slurm.reservation {name!r}: Slurm has no such reservation",
-            fix=f"use one of {known}" if known else "Slurm has none at all; take the key out",
-        ) from None
-    if said is None:
+    found = _shown(slurm, "reservation", name, none="Slurm has none at all; take the key out")
+    if found is None:
         return
-    found = fields(said)
     if (state := found.get("State", "ACTIVE")) != "ACTIVE":
         begin, end = (found.get(key, "?")[:20] for key in ("StartTime", "EndTime"))
         raise BadInput(
@@ -433,14 +408,25 @@ def _association(slurm: Slurm, user: str, account: str, qos: str, *, enforced: b
         )
 
 
-def _names(slurm: Slurm, kind: str, field: str) -> list[str]:
-    """Return the first names of a kind that Slurm has; none where it cannot be asked."""
+def _shown(slurm: Slurm, kind: str, name: str, *, none: str) -> dict[str, str] | None:
+    """Return the fields of a partition or reservation; None where Slurm does not answer.
+
+    `none`: the fix where Slurm has no such thing at all. Raises BadInput: it has others, which are named.
+    """
+    show = ("scontrol", "--oneliner", "show", kind)
     try:
-        said = _ask(slurm, "scontrol", "--oneliner", "show", kind) or ""
+        said = _ask(slurm, *show, name)
     except BadInput:
-        return []
-    names = (fields(line).get(field, "") for line in said.splitlines())
-    return [name[:60] for name in names if name][:_SHOWN]
+        try:
+            lines = (_ask(slurm, *show) or "").splitlines()
+        except BadInput:
+            lines = []
+        names = (fields(line).get(f"{kind.capitalize()}Name", "") for line in lines)
+        known = ", ".join([one[:60] for one in names if one][:_SHOWN])
+        raise BadInput(
+            f"slurm.{kind} {name!r}: Slurm has no such {kind}", fix=f"use one of {known}" if known else none
+        ) from None
+    return None if said is None else fields(said)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -394,7 +394,8 @@ def moved(output: Output[NcclSettings]) -> Iterator[Moved]:
     calls = [
         (
             row.size_bytes,
-            _node_of_root(run, row, nodes),
+            # None: the operation has no root, or no node has its host's name.
+            node_of(next((d.host for d in run.devices if d.rank == row.root), ""), nodes),
             run.iterations
             * max(run.aggregated_iterations, 1)
             * sum(1 for one in (row.out_of_place, row.in_place) if one and one.wrong is not None),
@@ -437,12 +438,6 @@ def without_rdma(variables: Mapping[str, str]) -> bool:
     return variables.get("NCCL_IB_DISABLE", "0") != "0" or not _VERBS.fullmatch(
         variables.get("NCCL_NET", "IB")
     )
-
-
-def _node_of_root(run: NcclResult, row: NcclRow, nodes: tuple[str, ...]) -> str | None:
-    """Return the node whose rank is the root; None if there is no root, or no node of its host's name."""
-    # JSON lists the first rank of each process only.
-    return node_of(next((d.host for d in reversed(run.devices) if d.rank <= row.root), ""), nodes)
 
 
 def node_of(host: str, nodes: Iterable[str]) -> str | None:

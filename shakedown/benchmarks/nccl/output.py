@@ -13,9 +13,9 @@ from shakedown.benchmarks.nccl.output_model import (
     NcclTiming,
     check,
     checked,
-    nccl_version,
     operation_of,
 )
+from shakedown.onnode import gpus
 from shakedown.records.tool_text import Line, TextSource, half_digit, quote
 
 # Read from their own sources (src/common.cu, later src/util.cu). NCCL's log, a launcher's words and other
@@ -111,9 +111,7 @@ class _Text:
             line=self.lines[at],
             operation=name,
             version=None if version is None else version[1],
-            nccl_version=None
-            if version is None
-            else nccl_version(source.integer(version[3], "nccl-library")),
+            nccl_version=version and gpus.version(source.integer(version[3], "nccl-library")),
             ranks=len(devices),
             hosts=tuple(dict.fromkeys(device.host for device in devices)),
             devices=tuple(devices),

@@ -114,13 +114,6 @@ def checked(rows: Iterable[NcclRow], operation: str | None) -> bool:
     return bool(timings) and all(timing.wrong is not None for timing in timings)
 
 
-def nccl_version(code: int) -> str:
-    """Decode NCCL's version number: 22809 is 2.28.9, and before 2.9, 2804 was 2.8.4."""
-    if code < 10000:
-        return f"{code // 1000}.{code // 100 % 10}.{code % 100}"
-    return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
-
-
 # Every program computes its bandwidths from size, time and ranks alone (GetBw and GetCollByteCount in
 # src/<program>.cu, the same from 2.13 to 2.19 and in RCCL-tests), so each printed figure has a second
 # witness.

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from shakedown.benchmarks.perftest.mesh.driver import beside_mesh, drive
 from shakedown.benchmarks.perftest.mesh.perftest import SYSFS
 from shakedown.benchmarks.perftest.mesh.spec import Spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
-from shakedown.onnode.journal import now
+from shakedown.onnode.journal import now, ran
 from shakedown.onnode.noted import note
 from shakedown.records.reading import ExitStatus
 
@@ -100,19 +99,10 @@ def priorities(netdev: str) -> tuple[dict[str, int], str]:
     program = shutil.which("ethtool", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return {}, "there is no ethtool"
-    try:
-        done = subprocess.run(
-            [program, "-S", netdev],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_ETHTOOL_S,
-            env={**os.environ, "LC_ALL": "C"},
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return {}, f"ethtool -S {netdev}: {error}"[:300]
-    lines = done.stdout.decode(errors="replace").splitlines()
-    found = {match[1]: int(match[2]) for line in lines if (match := _PRIORITY.match(line))}
+    done = ran((program, "-S", netdev), _ETHTOOL_S, LC_ALL="C")
+    if done is None:
+        return {}, f"ethtool -S {netdev} cannot run, or has no end within {_ETHTOOL_S:g} s"
+    found = {m[1]: int(m[2]) for line in done.stdout.splitlines() if (m := _PRIORITY.match(line))}
     return found, "" if found else f"the driver of {netdev} counts no received bytes by priority"
 
 

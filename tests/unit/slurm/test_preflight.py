@@ -13,8 +13,8 @@ from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.reading import BadInput
 from shakedown.run.folder import to_json
 from shakedown.slurm import preflight
-from shakedown.slurm.client import NoAnswer, Slurm
-from shakedown.slurm.preflight import check, fields, wanted
+from shakedown.slurm.client import NoAnswer, Slurm, fields
+from shakedown.slurm.preflight import check, wanted
 from tests.kit.cases import cases
 from tests.kit.files import script
 
