@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shakedown.judge.localise.model import Floats
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.simulate.fabric import Noise, Phase, Scene
 
 Values = Mapping[str, float]

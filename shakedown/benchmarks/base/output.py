@@ -1,18 +1,23 @@
-"""What several readers of outputs share: whether times and rates agree, and where the ranks ran."""
+"""What several readers of outputs share: GPUs' lines, whether times and rates agree, where the ranks ran."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeVar
 
-from shakedown.benchmarks.base.contract import Read
+from pydantic import TypeAdapter, ValidationError
+
+from shakedown.benchmarks.base.contract import Output, Read
 from shakedown.physics.collectives import Collective, busbw_factor
 from shakedown.records.base import Better, Params
-from shakedown.records.reading import BadInput
-from shakedown.records.results import OutputRecord
+from shakedown.records.reading import BadInput, loads, open_plain, refusal
+from shakedown.records.results import Measurement, OutputRecord
 from shakedown.run.nic_counters import JobFolder
 
+_LARGEST_BYTES = 16 << 20  # of a document that the report draws from
+Made = TypeVar("Made")
 _ROUNDING = 1e-6  # these programs print every digit; nccl-tests rounds, and has a check of its own
 
 
@@ -108,3 +113,65 @@ def _note(folder: JobFolder, node: str, rank: int) -> dict[str, list[int] | str]
 def _list(cpus: list[int] | str) -> str:
     """Write CPU numbers, the first few."""
     return ",".join(map(str, cpus[:8])) + (",..." if len(cpus) > 8 else "")
+
+
+def lines_of_gpus(
+    text: str,
+    lines: TypeAdapter[Any],
+    kinds: Any,  # noqa: ANN401  (the union of models that `lines` reads)
+    *,
+    about: str,  # for the refusal of a line that is none of them
+    file: str | Path | None,
+) -> Iterator[tuple[int, Any, Any]]:
+    """Yield what the GPUs of a node wrote: the line's number, the GPU's header, and what the line holds.
+
+    Raises BadInput: a line that is none of ours, a GPU that did not come to its end, or is there twice.
+    """
+    header, ended, number = None, set[int](), 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            found = lines.validate_json(line)
+        except ValidationError as error:
+            raise refusal(error, kinds, file=file, line=number, about=about, fix="run it again") from None
+        if (header is None) != (found.type == "header"):
+            damaged("a GPU's lines do not begin with a header and close with an end", file, number)
+        header = header or found
+        if found.type == "end" and header.gpu in ended:
+            damaged(f"GPU {header.gpu} is there twice", file, number)
+        yield number, header, found
+        if found.type == "end":
+            ended.add(header.gpu)
+            header = None
+    if header is not None or not ended:
+        damaged(f"output ends before the end of {f'GPU {header.gpu}' if header else 'any GPU'}", file, number)
+
+
+def damaged(what: str, file: str | Path | None, line: int) -> NoReturn:
+    """Refuse an output at a line. Raises BadInput."""
+    raise BadInput(what, fix="run it again", file=file, line=line)
+
+
+def less(output: Output[Any], what: str) -> NoReturn:
+    """Refuse an output that is of something else than was ordered. Raises BadInput."""
+    raise BadInput(what, fix="run it as planned", file=output.file)
+
+
+def of_documents(
+    run: Path,
+    measurements: Iterable[Measurement],
+    test: str,
+    made: Callable[[Measurement, Any], Iterable[Made]],  # of a file's first measurement and its document
+) -> tuple[Made, ...]:
+    """Return what is made of the raw documents of a test; those that cannot be read are passed over."""
+    first: dict[str, Measurement] = {}
+    for m in measurements:
+        if m.test == test and m.raw:
+            first.setdefault(m.raw, m)
+    found: list[Made] = []
+    for raw, m in first.items():
+        try:
+            with open_plain(run / raw) as file:
+                found += made(m, loads(file.read(_LARGEST_BYTES)))
+        except (BadInput, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
+            continue
+    return tuple(found)

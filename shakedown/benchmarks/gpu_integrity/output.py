@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, NoReturn, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from shakedown.benchmarks.base.contract import NoneTwice, Output, Read, Value
-from shakedown.benchmarks.base.output import longer_than_recorded
+from shakedown.benchmarks.base.output import damaged, less, lines_of_gpus, longer_than_recorded
 from shakedown.records.base import Better, Params, Record, shape
-from shakedown.records.reading import BadInput, refusal
+from shakedown.records.reading import BadInput
 from shakedown.records.results import RunProblem
 from shakedown.run.nic_counters import JobFolder
 
@@ -175,42 +175,22 @@ def parse_gpu_integrity(text: str, *, file: str | Path | None = None) -> tuple[G
     Raises BadInput: a line that is none of ours, a GPU that did not come to its end, or is there twice.
     """
     runs: dict[int, GpuIntegrityRun] = {}
-    header: _Header | None = None
     did: dict[Work, Products | Memory] = {}
     cannot: dict[Work, str] = {}
-    lines = text.splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            found = _LINE.validate_json(line)
-        except ValidationError as error:
-            about = "not a line of a GPU's integrity"
-            raise refusal(error, _Lines, file=file, line=number, about=about, fix="run it again") from None
-        if (header is None) != isinstance(found, _Header):
-            _refuse("a GPU's lines do not begin with a header and close with an end", file, number)
+    about = "not a line of a GPU's integrity"
+    for number, header, found in lines_of_gpus(text, _LINE, _Lines, about=about, file=file):
         if isinstance(found, _Header):
-            header, did, cannot = found, {}, {}
-            continue
-        assert header is not None
-        if isinstance(found, _End):
-            if header.gpu in runs:
-                _refuse(f"GPU {header.gpu} is there twice", file, number)
+            did, cannot = {}, {}
+        elif isinstance(found, _End):
             said = header.model_dump(exclude={"type"})
             runs[header.gpu] = GpuIntegrityRun(**said, did=did, cannot=cannot)
-            header = None
         elif found.work in did or found.work in cannot:
-            _refuse(f"GPU {header.gpu} did {found.work} twice", file, number)
+            damaged(f"GPU {header.gpu} did {found.work} twice", file, number)
         elif isinstance(found, _Cannot):
             cannot[found.work] = found.why
         else:
             did[found.work] = found
-    if header is not None or not runs:
-        what = f"GPU {header.gpu}" if header else "any GPU"
-        _refuse(f"output ends before the end of {what}", file, len(lines))
     return tuple(runs[gpu] for gpu in sorted(runs))
-
-
-def _refuse(what: str, file: str | Path | None, line: int) -> NoReturn:
-    raise BadInput(what, fix="run it again", file=file, line=line)
 
 
 def called(output: Output[GpuIntegritySettings]) -> Iterator[str]:
@@ -257,28 +237,24 @@ def _cards(order: GpuIntegritySettings) -> list[tuple[str, int]]:
 def _as_set(output: Output[GpuIntegritySettings], runs: Sequence[GpuIntegrityRun], work: Work) -> None:
     order, counted_s = output.order, 0.0
     if (gpus := [run.gpu for run in runs]) != list(range(order.gpus[output.node])):
-        _less(output, f"it is of GPUs {', '.join(map(str, gpus))}, {order.gpus[output.node]} were ordered")
+        less(output, f"it is of GPUs {', '.join(map(str, gpus))}, {order.gpus[output.node]} were ordered")
     for run in runs:
         if run.matrix != order.matrix:
-            _less(output, f"GPU {run.gpu} worked on matrices of {run.matrix}")
+            less(output, f"GPU {run.gpu} worked on matrices of {run.matrix}")
         found = run.did.get(work)
         if found is None and work not in run.cannot:
-            _less(output, f"GPU {run.gpu} did no {work}")
+            less(output, f"GPU {run.gpu} did no {work}")
         if found is None:
             continue
         if found.seconds < order.seconds:
-            _less(output, f"GPU {run.gpu} did {work} for {found.seconds:.4g} s, {order.seconds} were ordered")
+            less(output, f"GPU {run.gpu} did {work} for {found.seconds:.4g} s, {order.seconds} were ordered")
         if isinstance(found, Products) and found.products < _FEWEST:
-            _less(output, f"GPU {run.gpu} did {found.products} products of {work}: too few to be repetitions")
+            less(output, f"GPU {run.gpu} did {found.products} products of {work}: too few to be repetitions")
         if isinstance(found, Memory) and found.reads < 3:
-            _less(output, f"GPU {run.gpu} read its memory back {found.reads} times")
+            less(output, f"GPU {run.gpu} read its memory back {found.reads} times")
         counted_s = max(counted_s, sum(some.seconds for some in run.did.values()))
     if odd := longer_than_recorded(counted_s, output.record):
-        raise BadInput(odd, file=output.file, fix="run it as planned")
-
-
-def _less(output: Output[GpuIntegritySettings], what: str) -> NoReturn:
-    raise BadInput(what, fix="run it as planned", file=output.file)
+        less(output, odd)
 
 
 def _problem(kind: Literal["not-run", "environment", "other"], message: str) -> RunProblem:

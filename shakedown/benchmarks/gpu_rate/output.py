@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from shakedown.benchmarks.base.contract import Output, Read, Value
+from shakedown.benchmarks.base.output import damaged, less, lines_of_gpus
 from shakedown.benchmarks.gpu.metrics import samples_of
 from shakedown.benchmarks.gpu.state import SLOWDOWNS, at_end, disturbed, reasons
 from shakedown.records.base import Better, Params, Record
-from shakedown.records.reading import BadInput, refusal
 from shakedown.records.results import RunProblem
 from shakedown.run.nic_counters import JobFolder
 from shakedown.statistics.robust import SMALLEST_CLASS, behind_fellows, behind_itself, median
@@ -119,9 +119,8 @@ class GpuRun(Record):
         return tuple(window for window in self.windows if window.work == work)
 
 
-_LINE: TypeAdapter[_Header | RateWindow | _Cannot | _End] = TypeAdapter(
-    Annotated[_Header | RateWindow | _Cannot | _End, Field(discriminator="type")]
-)
+_Line = _Header | RateWindow | _Cannot | _End
+_LINE: TypeAdapter[_Line] = TypeAdapter(Annotated[_Line, Field(discriminator="type")])
 
 
 def parse_gpu_rate(text: str, *, file: str | Path | None = None) -> tuple[GpuRun, ...]:
@@ -131,49 +130,25 @@ def parse_gpu_rate(text: str, *, file: str | Path | None = None) -> tuple[GpuRun
     that is not what its own work and time give.
     """
     runs: dict[int, GpuRun] = {}
-    header: _Header | None = None
     windows: list[RateWindow] = []
     cannot: dict[Work, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        try:
-            found = _LINE.validate_json(line)
-        except ValidationError as error:
-            about = "not a line of a GPU's rate"
-            kinds = _Header | RateWindow | _Cannot | _End
-            raise refusal(error, kinds, file=file, line=number, about=about, fix="run it again") from None
-        if (header is None) != isinstance(found, _Header):
-            _refuse("a GPU's lines do not begin with a header and close with an end", file, number)
+    about = "not a line of a GPU's rate"
+    for number, header, found in lines_of_gpus(text, _LINE, _Line, about=about, file=file):
         if isinstance(found, _Header):
-            header, windows, cannot = found, [], {}
+            windows, cannot = [], {}
         elif isinstance(found, RateWindow):
-            assert header is not None
             amount = 2.0 * (header.copy_bytes if found.work == "copy" else header.matrix**3)
             implied = found.done * amount / (found.ms / 1e3)
             if abs(found.rate - implied) > _SAME * implied:
-                _refuse(f"rate {found.rate:.6g}, but its work and time give {implied:.6g}", file, number)
+                damaged(f"rate {found.rate:.6g}, but its work and time give {implied:.6g}", file, number)
             windows.append(found)
         elif isinstance(found, _Cannot):
             cannot[found.work] = found.why
         else:
-            assert header is not None
-            if header.gpu in runs:
-                _refuse(f"GPU {header.gpu} is there twice", file, number)
             if odd := _out_of_time(windows):
-                _refuse(f"GPU {header.gpu}: {odd}", file, number)
-            runs[header.gpu] = GpuRun(
-                gpu=header.gpu,
-                name=header.name,
-                uuid=header.uuid,
-                torch=header.torch,
-                matrix=header.matrix,
-                copy_bytes=header.copy_bytes,
-                windows=tuple(windows),
-                cannot=cannot,
-            )
-            header = None
-    if header is not None or not runs:
-        what = f"GPU {header.gpu}" if header else "any GPU"
-        _refuse(f"output ends before the end of {what}", file, len(text.splitlines()))
+                damaged(f"GPU {header.gpu}: {odd}", file, number)
+            said = header.model_dump(exclude={"type"})
+            runs[header.gpu] = GpuRun(**said, windows=tuple(windows), cannot=cannot)
     return tuple(runs[gpu] for gpu in sorted(runs))
 
 
@@ -187,10 +162,6 @@ def _out_of_time(windows: list[RateWindow]) -> str:
         if abs(spent_s - span_s) > _CLOCKS * span_s:
             return f"{len(own) - 1} windows of {work} took {spent_s:.4g} s, {span_s:.4g} s by the clock"
     return ""
-
-
-def _refuse(what: str, file: str | Path | None, line: int) -> NoReturn:
-    raise BadInput(what, fix="run it again", file=file, line=line)
 
 
 # Bits of nvmlClocksEventReasons (nvml.h).
@@ -466,20 +437,16 @@ def _of_its_own(
 def _as_set(output: Output[GpuRateSettings], runs: Sequence[GpuRun], work: Work) -> None:
     order, wanted = output.order, output.order.gpus[output.node]
     if sorted(run.gpu for run in runs) != list(range(wanted)):
-        _less(output, f"it is of GPUs {', '.join(str(run.gpu) for run in runs)}, {wanted} were ordered")
+        less(output, f"it is of GPUs {', '.join(str(run.gpu) for run in runs)}, {wanted} were ordered")
     for run in runs:
         if (run.matrix, run.copy_bytes) != (order.matrix, order.copy_bytes):
-            _less(
+            less(
                 output,
                 f"GPU {run.gpu} worked on matrices of {run.matrix} and copies of {run.copy_bytes} bytes",
             )
         has = run.of(work)
         if work not in run.cannot and len(has) != order.seconds:
-            _less(output, f"GPU {run.gpu} has {len(has)} windows of {work}, {order.seconds} were ordered")
-
-
-def _less(output: Output[GpuRateSettings], what: str) -> None:
-    raise BadInput(what, fix="run it as planned", file=output.file)
+            less(output, f"GPU {run.gpu} has {len(has)} windows of {work}, {order.seconds} were ordered")
 
 
 def _shown(output: Output[GpuRateSettings], run: GpuRun, work: Work) -> Shown:

@@ -16,12 +16,13 @@ from typing import Annotated, Any, Literal, TypeGuard
 from pydantic import Field, model_validator
 
 from shakedown.benchmarks.base.contract import JobSettings, Output, Program, Read, Value
+from shakedown.benchmarks.base.output import of_documents
 from shakedown.benchmarks.gpu.output import parse_query
 from shakedown.benchmarks.gpu.state import SLOWDOWNS
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
 from shakedown.benchmarks.inference.peak import FIELDS, data_rate_gb_per_s
 from shakedown.records.base import Better, Name, Record, shape
-from shakedown.records.reading import BadInput, loads, open_plain
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Measurement
 from shakedown.records.wording import BLAMES
 
@@ -316,7 +317,6 @@ def _document(text: str, file: Path) -> dict[str, Any]:
 
 
 INFERENCE_TEST = "resnet50_server"
-_LARGEST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -341,20 +341,14 @@ class SearchDetail:
 
 def read_searches(run: Path, measurements: Iterable[Measurement]) -> tuple[SearchDetail, ...]:
     """Return what the searches of the run hold; files that cannot be read are passed over."""
-    wanted: dict[str, Measurement] = {}
-    for m in measurements:
-        if m.test == INFERENCE_TEST and m.raw:
-            wanted.setdefault(m.raw, m)
-    found: list[SearchDetail] = []
-    for raw, m in wanted.items():
-        try:
-            with open_plain(run / raw) as file:
-                document = loads(file.read(_LARGEST_BYTES))
-            network_qps = _network_qps(document)
-            found.append(SearchDetail(m.nodes[0], int(m.params["gpus"]), network_qps, _batch(document)))
-        except (BadInput, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
-            continue
-    return tuple(found)
+    return of_documents(
+        run,
+        measurements,
+        INFERENCE_TEST,
+        lambda m, found: [
+            SearchDetail(m.nodes[0], int(m.params["gpus"]), _network_qps(found), _batch(found))
+        ],
+    )
 
 
 def _network_qps(document: Mapping[str, Any]) -> float:

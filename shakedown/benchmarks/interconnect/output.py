@@ -11,9 +11,10 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from shakedown.benchmarks.base.contract import JobSettings, Output, Value
+from shakedown.benchmarks.base.output import of_documents
 from shakedown.physics.host_links import TRANSFER_RATE_GT_PER_S
 from shakedown.records.base import Better, Name, Params, Record
-from shakedown.records.reading import BadInput, loads, open_plain
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Measurement
 from shakedown.topology.host_map import HostDevice, Topology, parse_topology
 
@@ -311,7 +312,6 @@ def _document(text: str, file: Path) -> dict[str, Any]:
 
 
 PATH_TEST = "pcie_path"
-_LARGEST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -325,17 +325,9 @@ class GpuWay:
 
 def read_ways(run: Path, measurements: Iterable[Measurement]) -> tuple[GpuWay, ...]:
     """Return the way of every GPU of the run; files that cannot be read are passed over."""
-    files: dict[str, str] = {}
-    for m in measurements:
-        if m.test == PATH_TEST and m.raw:
-            files.setdefault(m.raw, m.nodes[0])
-    ways: list[GpuWay] = []
-    for raw, node in files.items():
-        try:
-            with open_plain(run / raw) as file:
-                document = loads(file.read(_LARGEST_BYTES))
-            topology = parse_topology(json.dumps(document["topology"]))
-            ways += [GpuWay(node, path.index, path.drawn()) for path in gpu_paths(topology)]
-        except (BadInput, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
-            continue
-    return tuple(ways)
+    return of_documents(run, measurements, PATH_TEST, _ways)
+
+
+def _ways(m: Measurement, document: Any) -> Iterator[GpuWay]:  # noqa: ANN401  (JSON of the job)
+    paths = gpu_paths(parse_topology(json.dumps(document["topology"])))
+    return iter([GpuWay(m.nodes[0], path.index, path.drawn()) for path in paths])
