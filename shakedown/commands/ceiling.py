@@ -9,9 +9,15 @@ from typing import Annotated
 import typer
 
 from shakedown.commands.arguments import command, group
+from shakedown.physics import collectives, training
 from shakedown.physics.collectives import Collective
-from shakedown.physics.ethernet import RDMA_MTUS_BYTES, RoceOperation
-from shakedown.physics.host_links import Transfer
+from shakedown.physics.ethernet import (
+    RDMA_MTUS_BYTES,
+    RoceOperation,
+    packet_overhead_bytes,
+    payload_ceiling_gbps,
+)
+from shakedown.physics.host_links import Transfer, payload_ceiling_gb_per_s, raw_gb_per_s
 from shakedown.records.reading import BadInput, ExitStatus
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -58,7 +64,6 @@ def roce(
     Every packet pays 82 B beside its payload (IPv4; 102 B IPv6; +4 B VLAN), a WRITE
     16 B (RETH) per message, a READ 4 B (AETH) on its first and last response.
     """
-    from shakedown.physics.ethernet import packet_overhead_bytes, payload_ceiling_gbps
 
     def ceiling(speed: float, rdma_mtu: int) -> float:
         return payload_ceiling_gbps(
@@ -106,8 +111,6 @@ def pcie(
     as_json: Json = False,
 ) -> int:
     """Payload ceiling of one PCIe link and direction, GB/s."""
-    from shakedown.physics.host_links import payload_ceiling_gb_per_s, raw_gb_per_s
-
     ceiling = payload_ceiling_gb_per_s(generation, width, max_payload_bytes=mps, transfer=transfer)
     raw = raw_gb_per_s(generation, width)
     return _answer(
@@ -142,9 +145,6 @@ def busbw(
 
     Read the algorithm in the NCCL log first: more than the ring ceiling is legal only without Ring.
     """
-    from shakedown.physics import collectives
-    from shakedown.physics.ethernet import payload_ceiling_gbps
-
     ranks = nodes * gpus_per_node
     factor = collectives.busbw_factor(collective, ranks)
     rows: list[dict[str, object]] = []
@@ -184,8 +184,6 @@ def volume(
     as_json: Json = False,
 ) -> int:
     """What each rank sends per step, and how long that takes."""
-    from shakedown.physics import training
-
     payload = payload_gb * 1e9
     volumes = {
         "one copy": payload,
@@ -220,8 +218,6 @@ def step(
     Compute: 2 x 3 (recomputing: 4) x P x tokens / (GPUs x MFU x peak). Communication: one all-reduce of the
     gradients. Both overlap at best.
     """
-    from shakedown.physics import training
-
     times = training.StepTime(
         compute_s=training.step_compute_time_s(
             parameters,
@@ -245,8 +241,7 @@ def step(
         f"compute {times.compute_s:.4g} s, communication {times.communication_s:.4g} s: "
         f"the step waits for {times.bottleneck} and takes at least {times.step_s:.4g} s"
     )
-    _print(result, text, as_json)
-    return ExitStatus.PASS
+    return _print(result, text, as_json)
 
 
 @command(
@@ -271,8 +266,6 @@ def sharded_step(
     from measurements: gathers of a layer's size through PyTorch over the same network, computing from the
     trainer's log.
     """
-    from shakedown.physics import training
-
     step_s = training.sharded_step_time_s(
         layers,
         gather_s=gather_s,
@@ -294,8 +287,7 @@ def sharded_step(
             raise BadInput(f"a step of {measured:g} s", fix="give the measured step in seconds")
         result["measured_s"], result["off"] = measured, step_s / measured - 1
         text += f"; {100 * result['off']:+.1f} % of the measured {measured:.4g} s"
-    _print(result, text, as_json)
-    return ExitStatus.PASS
+    return _print(result, text, as_json)
 
 
 @command(
@@ -313,8 +305,6 @@ def mfu(
     as_json: Json = False,
 ) -> int:
     """Model FLOP utilisation, by the matrix products of training with LoRA of rank 16, or in full."""
-    from shakedown.physics import training
-
     shape = training.LLAMA2.get(model)
     if shape is None:
         raise BadInput(f"model {model!r} has no known shape", fix=f"use {', '.join(training.LLAMA2)}")
@@ -358,33 +348,30 @@ def training_input(
 
     rate = epochs x samples x bytes of a sample / time. Give two of --epochs, --minutes and --gb-per-s.
     """
-    from shakedown.physics import training as reading
-
-    read = reading.DATA_SETS.get(data)
+    read = training.DATA_SETS.get(data)
     if read is None:
-        raise BadInput(f"{data!r} is no known data set", fix=f"use {', '.join(reading.DATA_SETS)}")
+        raise BadInput(f"{data!r} is no known data set", fix=f"use {', '.join(training.DATA_SETS)}")
     if epochs is not None and minutes is not None and gb_per_s is None:
-        gb_per_s = reading.input_gb_per_s(read, epochs=epochs, minutes=minutes)
+        gb_per_s = training.input_gb_per_s(read, epochs=epochs, minutes=minutes)
     elif epochs is not None and minutes is None and gb_per_s is not None:
-        minutes = reading.training_minutes(read, epochs=epochs, gb_per_s=gb_per_s)
+        minutes = training.training_minutes(read, epochs=epochs, gb_per_s=gb_per_s)
     elif epochs is None and minutes is not None and gb_per_s is not None:
-        epochs = reading.epochs_of(read, minutes=minutes, gb_per_s=gb_per_s)
+        epochs = training.epochs_of(read, minutes=minutes, gb_per_s=gb_per_s)
     else:
         raise BadInput("the third number follows from two", fix="give two of epochs, minutes and GB/s")
     result: dict[str, object] = {"epochs": epochs, "minutes": minutes, "gb_per_s": gb_per_s}
     text = f"{epochs:.4g} epochs in {minutes:.4g} min read {gb_per_s:.4g} GB/s"
     if link_gb_per_s is not None:
-        share = reading.share_percent(gb_per_s, link_gb_per_s)
+        share = training.share_percent(gb_per_s, link_gb_per_s)
         result["share_percent"] = share
         text += f", {share:.4g} % of {link_gb_per_s:g} GB/s"
     if baseline_minutes is not None:
-        longer = reading.slowdown_percent(minutes, baseline_minutes)
+        longer = training.slowdown_percent(minutes, baseline_minutes)
         result["slowdown_percent"] = longer
         text += (
             f", {abs(longer):.4g} % {'longer' if longer >= 0 else 'shorter'} than {baseline_minutes:g} min"
         )
-    _print(result, text, as_json)
-    return ExitStatus.PASS
+    return _print(result, text, as_json)
 
 
 def _answer(
@@ -412,8 +399,7 @@ def _table(rows: Sequence[Mapping[str, object]], as_json: bool, *, unit: str) ->
         # The first column names the row where it is words, and is a number like the others where it is not.
         first = text[0].rjust(widths[0]) if texts[1][0].isdigit() else text[0].ljust(widths[0])
         lines.append("  ".join([first, *(t.rjust(w) for t, w in zip(text[1:], widths[1:], strict=True))]))
-    _print({"unit": unit, "rows": rows}, "\n".join(lines), as_json)
-    return ExitStatus.PASS
+    return _print({"unit": unit, "rows": rows}, "\n".join(lines), as_json)
 
 
 def _cell(key: str, value: object) -> str:
@@ -424,5 +410,6 @@ def _cell(key: str, value: object) -> str:
     return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
 
 
-def _print(result: Mapping[str, object], text: str, as_json: bool) -> None:
+def _print(result: Mapping[str, object], text: str, as_json: bool) -> int:
     print(json.dumps(result, indent=2) if as_json else text)
+    return ExitStatus.PASS

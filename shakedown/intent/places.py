@@ -33,22 +33,14 @@ def key_lines(path: Path) -> Iterator[tuple[At, int]]:
     What stands behind an alias is named where it was written. A file that is not YAML, or too large, or
     encrypted, has no keys.
     """
-    loader = None
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
+        if len(data) > MAX_BYTES or _too_deep(text := data.decode(), 2 * MAX_DEPTH) is not None:
             return
-        text = data.decode()
-        if _too_deep(text, 2 * MAX_DEPTH) is not None:
-            return
-        loader = _Loader(text)
-        node = loader.get_single_node()
+        node = yaml.compose(text, Loader=_Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError):
         return
-    finally:
-        if loader is not None:
-            loader.dispose()
     if node is not None:
         yield from _keys(node, (), set())
 

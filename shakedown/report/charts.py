@@ -48,31 +48,22 @@ _SETTINGS: Any = {
 }
 
 
+_STYLES: dict[str, dict[str, Any]] = {
+    "reference": {"color": "#01020b", "linestyle": (0, (5, 2)), "linewidth": 1.3, "zorder": 2},
+    "gate": {"color": "#01020c", "linestyle": (0, (1.5, 1.5)), "linewidth": 1.3, "zorder": 2},
+    "ceiling": {"color": "#01020d", "linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.2, "zorder": 1.8},
+    "missed": {"color": "#01020a", "linestyle": "", "marker": "X", "markersize": 7, "zorder": 5},
+}
+
+
 def _style(curve: Curve, number: int) -> dict[str, Any]:
-    if curve.role == "reference":
-        return {"color": "#01020b", "linestyle": (0, (5, 2)), "linewidth": 1.3, "zorder": 2}
-    if curve.role == "gate":
-        return {"color": "#01020c", "linestyle": (0, (1.5, 1.5)), "linewidth": 1.3, "zorder": 2}
-    if curve.role == "ceiling":
-        return {"color": "#01020d", "linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.2, "zorder": 1.8}
-    if curve.role == "missed":
-        return {"color": "#01020a", "linestyle": "", "marker": "X", "markersize": 7, "zorder": 5}
-    few = len(curve.x) <= 64
+    if curve.role in _STYLES:
+        return _STYLES[curve.role]
+    color, marker = _SERIES[number % len(_SERIES)], _MARKERS[number % len(_MARKERS)]
+    style = {"color": color, "marker": marker, "markersize": 3.6, "linewidth": 1.7, "zorder": 3}
     if curve.role == "worst":
-        return {
-            "color": "#01020a",
-            "marker": "X" if few else "",
-            "markersize": 4.5,
-            "linewidth": 1.4,
-            "zorder": 4,
-        }
-    return {
-        "color": _SERIES[number % len(_SERIES)],
-        "marker": _MARKERS[number % len(_MARKERS)] if few else "",
-        "markersize": 3.6,
-        "linewidth": 1.7,
-        "zorder": 3,
-    }
+        style |= {"color": "#01020a", "marker": "X", "markersize": 4.5, "linewidth": 1.4, "zorder": 4}
+    return style if len(curve.x) <= 64 else style | {"marker": ""}
 
 
 def draw(chart: Chart) -> Markup:

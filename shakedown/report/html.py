@@ -5,7 +5,7 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -276,15 +276,21 @@ _FILTERS = {
 @functools.cache  # and with it the templates that it has compiled
 def environment() -> Environment:
     """Return the templates' environment: autoescape for every file, unknown variables are errors."""
+    env = _environment(_shown, autoescape=True)
+    env.filters["breakable"] = _breakable
+    return env
+
+
+def _environment(finalize: Callable[[object], object], *, autoescape: bool) -> Environment:
     env = Environment(
         loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
+        autoescape=autoescape,  # noqa: S701  (not of Markdown: there `finalize` escapes)
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters |= _FILTERS | {"breakable": _breakable}
+    env.filters |= _FILTERS
     env.globals |= {"counted": text.counted, "duration": text.duration, "outcomes": tuple(Outcome)}
     return env
 
@@ -352,13 +358,4 @@ def _markdown_shown(value: object) -> object:
 
 def render_markdown(view: ReportView) -> str:
     """Return the summary. Every expression of the template is escaped by `finalize`."""
-    env = Environment(  # noqa: S701  (Markdown: `finalize` escapes)
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        finalize=_markdown_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    env.filters |= _FILTERS
-    env.globals |= {"counted": text.counted, "duration": text.duration, "outcomes": tuple(Outcome)}
-    return env.get_template("report.md.j2").render(view=view)
+    return _environment(_markdown_shown, autoescape=False).get_template("report.md.j2").render(view=view)

@@ -23,7 +23,6 @@ from shakedown.run import service
 # the rail makes it look for the owner, and `ip neigh` says whom it found. An entry counts once its owner has
 # answered (REACHABLE): a kernel keeps the MAC of a NIC that was swapped long ago, and calls it STALE.
 
-_TABLE = ("ip", "-j", "-4", "neigh", "show")
 _DISCARD_PORT = 9  # RFC 863: whoever listens there throws away what comes
 # An old entry's owner is asked 5 s after it was used (arp(7), delay_first_probe_time), three times a second
 # apart, and then everybody.
@@ -34,11 +33,9 @@ _ANSWERED = {"REACHABLE", "PERMANENT", "NOARP"}
 _MOST_KEPT, _MOST_PEERS = 512, 128
 
 
-def on_rail(spec: Mapping[str, object], rail: str) -> list[tuple[str, str]]:
+def on_rail(spec: Mapping[str, Any], rail: str) -> list[tuple[str, str]]:
     """Return address and node of every NIC on a rail, in the order of addresses, by the job's `spec.json`."""
     targets, expect = spec["targets"], spec["expect"]
-    assert isinstance(targets, dict)
-    assert isinstance(expect, dict)
     found = [
         (expect[node][name].get("ipv4"), node)
         for node, names in targets.items()
@@ -49,15 +46,13 @@ def on_rail(spec: Mapping[str, object], rail: str) -> list[tuple[str, str]]:
 
 
 def peers(
-    spec: Mapping[str, object], node: str, target: str, nics: list[tuple[str, str]] | None = None
+    spec: Mapping[str, Any], node: str, target: str, nics: list[tuple[str, str]] | None = None
 ) -> list[str]:
     """Return the addresses of the other nodes' NICs on a NIC's rail, by the job's own `spec.json`.
 
     `nics`: what `on_rail` returns of it, where somebody asks for many nodes.
     """
     targets, expect = spec["targets"], spec["expect"]
-    assert isinstance(targets, dict)
-    assert isinstance(expect, dict)
     own = targets[node]
     if nics is None:
         nics = on_rail(spec, own[target]) if own[target] is not None else []
@@ -91,17 +86,14 @@ def neighbours(
         for wanted in nics.values():
             _poke(wanted)
         time.sleep(min(_AGAIN_S, wait_s / 4))
-        text = (table or _table)()
+        text = table() if table else _ip("neigh")
         if text is None:
             return None
         for netdev, wanted in nics.items():
-            found[netdev] |= _of(read_table(text, netdev), wanted)
+            known = read_table(text, netdev)
+            found[netdev] |= {address: known[address] for address in wanted.addresses if address in known}
         if all(len(found[n]) == len(w.addresses) for n, w in nics.items()) or time.monotonic() > deadline:
             return found
-
-
-def _of(known: Mapping[str, str], wanted: WantedNeighbours) -> dict[str, str]:
-    return {address: known[address] for address in wanted.addresses if address in known}
 
 
 def _poke(wanted: WantedNeighbours) -> None:
@@ -112,9 +104,9 @@ def _poke(wanted: WantedNeighbours) -> None:
             poke.sendto(b"", (address, _DISCARD_PORT))
 
 
-def _table() -> str | None:
+def _ip(*words: str) -> str | None:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    done = ran(_TABLE, 10, PATH=path, LC_ALL="C")
+    done = ran(("ip", "-j", "-4", *words, "show"), 10, PATH=path, LC_ALL="C")
     return done.stdout if done and done.returncode == 0 else None
 
 
@@ -131,12 +123,11 @@ def read_table(text: str, netdev: str) -> dict[str, str]:
     }
 
 
-_ADDRESSES = ("ip", "-j", "-4", "addr", "show")
 _MOST_NAMED = 3
 
 
 def routes(
-    spec: Mapping[str, object],
+    spec: Mapping[str, Any],
     node: str,
     target: str,
     ask: Callable[[str, str | None], Route | None] = route,
@@ -148,8 +139,6 @@ def routes(
     send from is asked for without a source, as programs do.
     """
     targets, expect = spec["targets"], spec["expect"]
-    assert isinstance(targets, dict)
-    assert isinstance(expect, dict)
     own = expect[node][target].get("ipv4")
     found: dict[tuple[Route | None, str], list[str]] = {}
     for address, _ in (end for end in on_rail(spec, targets[node][target]) if end[1] != node):
@@ -168,10 +157,8 @@ def routes(
 
 def _holders() -> dict[str, str]:
     """Return this node's own addresses, each with the interface that has it."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    done = ran(_ADDRESSES, 10, PATH=path, LC_ALL="C")
     try:
-        links = json.loads(done.stdout) if done and done.returncode == 0 else []
+        links = json.loads(_ip("addr") or "[]")
     except ValueError:
         return {}
     return {
