@@ -12,10 +12,6 @@ from shakedown.records.base import Name, PlainPath, Record
 # the rooms, so `acceptance_model` makes the one model of the file from their sections.
 
 
-def _never(_asked: Any) -> bool:  # noqa: ANN401  (each section has a type of its own)
-    return False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """One key of `acceptance`."""
@@ -25,7 +21,8 @@ class Section:
     absent: Any = None  # its value where the site does not ask for it
     of_each_node: bool = False  # nodes may differ in it, because each is measured by itself
     needs_fabric: bool = False  # it measures the network, so a site of single hosts cannot ask for it
-    joins_nodes: Callable[[Any], bool] = _never  # whether what is asked makes several nodes work together
+    # Whether what is asked makes several nodes work together.
+    joins_nodes: Callable[[Any], bool] = lambda _asked: False
     alone: str = ""  # how a site of single hosts asks for it instead
     reads_switches: bool = False  # it reads switches back, so what a switch cannot hold matters
     # It has `variables` of the communication libraries, which one run may change.

@@ -249,8 +249,10 @@ def _map(number: int, training: Training) -> HeatMap | None:
         return None
     levels = np.zeros((len(training.ranks), len(steps)), dtype=np.uint8)
     place = {step: column for column, step in enumerate(steps)}
+    texts: dict[tuple[int, int], str] = {}
     for (rank, step), ratio in training.lag.items():
         levels[rank, place[step]] = _level(ratio)
+        texts[rank, place[step]] = f"{ratio:.2f}"
     block, shown = shrink(levels)
     behind = int((levels > STEPS).sum())
     return HeatMap(
@@ -264,15 +266,11 @@ def _map(number: int, training: Training) -> HeatMap | None:
         levels=levels,
         block=block,
         shown=shown,
-        texts=_texts(training, place) if len(steps) <= 20 else {},
+        texts=texts if len(steps) <= 20 else {},
         marks=(),
         marks_left_out=0,
         outcomes={Outcome.PASS: levels.size - behind, Outcome.FAIL: behind},
     )
-
-
-def _texts(training: Training, place: dict[int, int]) -> dict[tuple[int, int], str]:
-    return {(rank, place[step]): f"{ratio:.2f}" for (rank, step), ratio in training.lag.items()}
 
 
 def _traffic(training: Training) -> Sequence[TrafficRow]:

@@ -12,7 +12,7 @@ from shakedown.records.base import Stage
 from shakedown.records.plan import Plan
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput, read_record
-from shakedown.records.results import Component, Measurement, Snapshot
+from shakedown.records.results import Component, Snapshot
 from shakedown.run.folder import INVENTORY, JOBS, Run
 
 KINDS = ("node", "nic", "gpu", "drive", "cable", "switch", "software", "setting")
@@ -213,13 +213,10 @@ def _side(folder: Path) -> RunSide:
     judged = judge_run(run, keep=True)
     for m in judged.measurements:
         if m.stage is Stage.CONFIG and m.test == "settings" and m.value is not None:
-            found[m.nodes[0], _place(m)] = f"{m.value:g} wrong{f' ({m.detail})' if m.detail else ''}"
+            place = f"{m.rail or m.params.get('target', '-')}/{m.params.get('setting', '-')}"
+            found[m.nodes[0], place] = f"{m.value:g} wrong{f' ({m.detail})' if m.detail else ''}"
     jobs = read_record(folder / JOBS, Jobs) if (folder / JOBS).is_file() else None
     return RunSide(folder, run.plan, inventory, judged.cells, found, tuple(run.problems), jobs)
-
-
-def _place(m: Measurement) -> str:
-    return f"{m.rail or m.params.get('target', '-')}/{m.params.get('setting', '-')}"
 
 
 def _names(side: Sequence[RunSide]) -> str:

@@ -304,13 +304,10 @@ def causes_and_suspects(
         BadInput: the run's cabling or paths cannot be read.
     """
     routes = routes_of(pairs, run)
-    causes = with_links(localise(routes, readings, settings), _links(run))
+    links = run.jobs.links if run and run.jobs else ()
+    causes = with_links(localise(routes, readings, settings), links)
     kept_away = in_the_way(pairs)
     return [c for c in causes if c.blamed] + kept_away + [c for c in causes if not c.blamed], routes
-
-
-def _links(run: Run | None) -> tuple[SwitchLink, ...]:
-    return run.jobs.links if run and run.jobs else ()
 
 
 def in_the_way(pairs: PairResults) -> list[Cause]:
