@@ -20,6 +20,7 @@ from shakedown.records.results import JobRecord
 from shakedown.records.verdict import Verdict
 from shakedown.records.writing import write_aside
 from shakedown.run.folder import to_json
+from tests.kit.cases import cases
 
 # The kinds of jobs of each, so that every kind of which there is a good run is here once.
 RUNS = {"lab_healthy": ("settings", "mesh", "mpi_pingpong", "mpi_allreduce"), "h200_rate_2": ("gpu_rate",)}
@@ -133,9 +134,7 @@ def test_evidence_is_missed_without_a_list_too(recorded_run, name):
     assert not missed, "\n".join(missed)
 
 
-@pytest.mark.parametrize(
-    "name", ["nodes.txt", "spec.json", "counters.n1.after.json", "counters.n2.before.json"]
-)
+@cases("name", "nodes.txt", "spec.json", "counters.n1.after.json", "counters.n2.before.json")
 def test_a_job_over_tcp_rests_on_its_order_its_nodes_and_their_counters(recorded_run, name):
     """Catches: files that no cell of such a job reads, removed, and it still passes."""
     run = recorded_run("h100x2_lora")

@@ -432,9 +432,7 @@ def test_a_pipe_for_an_output_costs_its_own_cell_only(run):
     assert "is not a plain file" in bad[0].problem.message
 
 
-@pytest.mark.parametrize(
-    "value", ["1" * 400, "1" * 5000, str(2**64), "-1", "1e400", "1.5", '"7"', "true", "null", "[" * 5000]
-)
+@cases("value", "1" * 400, "1" * 5000, str(2**64), "-1", "1e400", "1.5", '"7"', "true", "null", "[" * 5000)
 def test_a_number_that_no_counter_can_hold_costs_the_cells_of_its_node(run, value):
     """Catches: 400 digits that overflow the verdict's arithmetic, and one damaged file that stops the run."""
     path = run / JOB / "counters.n2.after.json"

@@ -12,6 +12,7 @@ from typer.main import get_command
 from shakedown.commands import cli
 from shakedown.judge import judged
 from shakedown.records.reading import BadInput
+from tests.kit.cases import cases
 from tests.kit.run import python
 
 ROOT = Path(__file__).parents[3]
@@ -140,9 +141,7 @@ def test_a_command_that_cannot_be_imported_is_never_a_fail(shakedown, monkeypatc
     assert status == 2 and err.startswith("shakedown: internal error: ImportError: half an upgrade")
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError("no\x1b[31m\nsuch"), RecursionError("deep"), ImportError("numpy")]
-)
+@cases("error", KeyError("no\x1b[31m\nsuch"), RecursionError("deep"), ImportError("numpy"))
 def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error, decision_runs):
     """Catches: a bug of ours that ends with Python's exit status 1, which means FAIL."""
 

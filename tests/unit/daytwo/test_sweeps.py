@@ -227,9 +227,7 @@ def test_a_job_that_never_ran_is_said(tmp_path):
     assert "the job was not run" in compared(a, b).missing[0]
 
 
-@pytest.mark.parametrize(
-    "other", [{"dtype": "half"}, {"launcher": "srun"}, {"nodes": ("n1", "n2"), "launcher": "one-process"}]
-)
+@cases("other", {"dtype": "half"}, {"launcher": "srun"}, {"nodes": ("n1", "n2"), "launcher": "one-process"})
 def test_other_measurements_are_no_pair(tmp_path, other):
     """Catches: half against float, one process against srun, one node against two as one ratio."""
     a = write_run(tmp_path / "A", {"all_reduce": SLOW})

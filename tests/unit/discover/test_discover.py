@@ -267,9 +267,7 @@ def test_hostile_words_are_written_as_comments_only(shakedown, recorded, tmp_pat
     assert "leaf" not in hosts["compute"]["hosts"]["gpu1"]["fabric_nics"][0]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"schema": 1, "nodes": {}}', b'{"schema": 2}', b"[" * 100000]
-)
+@cases("content", b"", b"{", b"[]", b'{"schema": 1, "nodes": {}}', b'{"schema": 2}', b"[" * 100000)
 def test_what_is_no_answer_is_refused(shakedown, tmp_path, content):
     """Catches: an internal error, or a folder from nothing."""
     file = tmp_path / "answers.json"

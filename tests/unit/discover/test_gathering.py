@@ -55,9 +55,7 @@ def test_mixed_lines_of_many_nodes_are_put_together():
     assert answers_in(cut) == {"gpu1": one}
 
 
-@pytest.mark.parametrize(
-    "line", ["X gpu1 1 1 AAAA", "SHAKEDOWN-DISCOVER gpu1 1 1 AAAA", "SHAKEDOWN-DISCOVER gpu1 1 1 eNrT1=="]
-)
+@cases("line", "X gpu1 1 1 AAAA", "SHAKEDOWN-DISCOVER gpu1 1 1 AAAA", "SHAKEDOWN-DISCOVER gpu1 1 1 eNrT1==")
 def test_lines_that_hold_no_document_are_refused(line):
     """Catches: an internal error from whatever a node prints."""
     if line.startswith("X"):

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import machines
-import pytest
 import yaml
 
 from shakedown.discover.ask import Answers
 from shakedown.discover.draft_site import describe
 from shakedown.discover.folder import files
+from tests.kit.cases import cases
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 # What a driver calls the GPUs of the shipped sites.
@@ -64,9 +64,7 @@ def answered(name: str, host: dict[str, Any], speed_gbps: int, mtu: int) -> dict
     return machines.answer(name, nics, devices, gpus, default=("eno1",), lldp=ends)
 
 
-@pytest.mark.parametrize(
-    "site", ["tolly_xe9680_z9664f", "pt_r7615_bcm57508", "primergy_cdi", "ml_engineering"]
-)
+@cases("site", "tolly_xe9680_z9664f", "pt_r7615_bcm57508", "primergy_cdi", "ml_engineering")
 def test_a_shipped_site_is_described_as_by_hand(site):
     """Catches: a NIC, rail, subnet, cable, GPU or nearest NIC that discover makes otherwise than a person;
     a NIC of another network taken for the fabric's."""

@@ -1,17 +1,15 @@
 """The pages that people write: short sentences, and no more words than somebody reads."""
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import generate
 import pytest
 
+from tests.kit.cases import cases
+
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "docs")]
-
-import generate  # noqa: E402
-
 LONGEST_SENTENCE = 40
 WORDS_IN_ALL = 40_000
 
@@ -84,36 +82,32 @@ def test_the_pages_that_people_write_do_not_grow_past_what_somebody_reads():
     assert sum(counted.values()) <= WORDS_IN_ALL, longest
 
 
-@pytest.mark.parametrize(
+@cases(
     "page",
-    [
-        f"{LONG}.",
-        f"Short. {LONG}",
-        f"- an item\n- {LONG}\n",
-        f"1. {LONG.replace(' ', chr(10) + '   ', 1)}\n2. short\n",
-        f"| a | b |\n|---|---|\n| short | {LONG} |\n",
-        f"[{LONG}](page.md)",
-        LONG.replace("word", "`a. b`"),
-    ],
+    f"{LONG}.",
+    f"Short. {LONG}",
+    f"- an item\n- {LONG}\n",
+    f"1. {LONG.replace(' ', chr(10) + '   ', 1)}\n2. short\n",
+    f"| a | b |\n|---|---|\n| short | {LONG} |\n",
+    f"[{LONG}](page.md)",
+    LONG.replace("word", "`a. b`"),
 )
 def test_a_long_sentence_is_seen_wherever_it_stands(page):
     """Catches: a count that passes over items, cells, links, or text that was broken into lines."""
     assert len(too_long(page)) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "page",
-    [
-        f"```\n{LONG}\n```\n",
-        f"1. an item\n   ```yaml\n   {LONG}\n   ```\n",
-        f"`{LONG}`",
-        "[link](" + LONG.replace(" ", "/") + ")",
-        "\n".join(["- five words in an item"] * 20),
-        "| five words in a cell " * 20 + "|",
-        "\n\n".join(["a paragraph of five words"] * 20),
-        "Five words end with it. " * 20,
-        "one - " * LONGEST_SENTENCE,
-    ],
+    f"```\n{LONG}\n```\n",
+    f"1. an item\n   ```yaml\n   {LONG}\n   ```\n",
+    f"`{LONG}`",
+    "[link](" + LONG.replace(" ", "/") + ")",
+    "\n".join(["- five words in an item"] * 20),
+    "| five words in a cell " * 20 + "|",
+    "\n\n".join(["a paragraph of five words"] * 20),
+    "Five words end with it. " * 20,
+    "one - " * LONGEST_SENTENCE,
 )
 def test_what_is_no_long_sentence_is_none(page):
     """Catches: a count that takes code, a list or a table's row for one sentence."""

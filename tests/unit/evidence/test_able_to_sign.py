@@ -18,6 +18,7 @@ from shakedown.evidence import able_to_sign, signatures
 from shakedown.evidence.signatures import Order
 from shakedown.run.folder import ORDER, to_json
 from shakedown.run.service import TRIAL
+from tests.kit.cases import cases
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key
 
 HERE = Path(__file__).parent
@@ -132,9 +133,7 @@ def test_an_answer_that_says_two_things_is_no_signature(run, machines, monkeypat
     assert status == 2 and "n1 cannot sign: its answer is no signature" in said
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"n1": 1}', '{"n1": {"out": ""}, "n1": {"out": ""}}', "[" * 9999]
-)
+@cases("text", "", "[]", '{"n1": 1}', '{"n1": {"out": ""}, "n1": {"out": ""}}', "[" * 9999)
 def test_what_are_no_answers_is_one_line(run, text, monkeypatch, capsys):
     """Catches: a traceback, or a host whose second answer hides its first."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))

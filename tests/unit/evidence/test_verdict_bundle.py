@@ -263,9 +263,7 @@ def resign(run: Path, key: Path) -> None:
     (run / "SHA256SUMS.sig").write_bytes(signatures.sign((run / "SHA256SUMS").read_bytes(), key))
 
 
-@pytest.mark.parametrize(
-    "content", [None, '{"schema": 1, "run": "20261120T132502Z", "jobs": [], "nics": {}}']
-)
+@cases("content", None, '{"schema": 1, "run": "20261120T132502Z", "jobs": [], "nics": {}}')
 def test_results_without_jobs_prove_nothing(sealed, keys, content):
     """Catches: forged results.jsonl "recomputed" from itself, because nothing says which jobs it is of."""
     (sealed / "jobs.json").unlink()

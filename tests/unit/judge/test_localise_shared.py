@@ -8,6 +8,7 @@ from shakedown.judge.localise.causes import _cleared
 from shakedown.judge.localise.model import Cabling, Element
 from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, draw_fault, measure
 from tests.kit import records
+from tests.kit.cases import cases
 
 
 def simulated(shape, *faults, seed=3):
@@ -59,9 +60,7 @@ def test_one_bad_pair_and_its_counters(counting):
     assert causes
 
 
-@pytest.mark.parametrize(
-    "shape", [Shape(48, 3, pod=12), Shape(128, 1, pod=16), Shape(64, 2, pod=16, spines=2)]
-)
+@cases("shape", Shape(48, 3, pod=12), Shape(128, 1, pod=16), Shape(64, 2, pod=16, spines=2))
 @pytest.mark.parametrize("leaves_known", [True, False])
 def test_an_uplink_of_unknown_path_blames_no_node(shape, leaves_known):
     """Catches: all NICs of a leaf, or their partners, blamed for an uplink that some of their flows take."""

@@ -8,6 +8,7 @@ from bench_localise_odd import case
 from localiser_cases import judge, ours, planted
 from shakedown.judge.localise.model import Element
 from shakedown.judge.localise.pairs import of_one_way
+from tests.kit.cases import cases
 
 
 @pytest.mark.parametrize("fault", ["2%", "5%", "20%"])
@@ -27,9 +28,7 @@ def test_pairs_that_go_another_way_are_told_and_nobody_is_blamed():
     assert any("these pairs go another way" in sentence for sentence in cause.evidence)
 
 
-@pytest.mark.parametrize(
-    "row", ["ecmp-static", "ecmp-flow", "incast", "classes-half", "classes-three", "all-benign"]
-)
+@cases("row", "ecmp-static", "ecmp-flow", "incast", "classes-half", "classes-three", "all-benign")
 @pytest.mark.parametrize("fault", ["none", "20%", "flapping"])
 def test_nothing_else_is_taken_for_a_second_way(row, fault):
     """Catches: flows that share a link, kinds of nodes or a fault smoothed away as pairs of another way."""

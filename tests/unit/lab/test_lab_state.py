@@ -12,6 +12,7 @@ import pytest
 from lab import processes, state
 from lab.errors import LabError
 from lab.processes import Process
+from tests.kit.cases import cases
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 
@@ -121,9 +122,7 @@ def test_a_failed_write_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest
     assert state.load(path) == example()
 
 
-@pytest.mark.parametrize(
-    "damage", ["", "[]", "{", json.dumps({"schema": 99}), json.dumps({"schema": 1, "name": "x"})]
-)
+@cases("damage", "", "[]", "{", json.dumps({"schema": 99}), json.dumps({"schema": 1, "name": "x"}))
 def test_a_state_that_is_none_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
     """Catches a traceback, or a silent 'the lab is down' while its QEMUs run."""
     path = tmp_path / "state.json"

@@ -13,6 +13,7 @@ from shakedown.nos.crosscheck import CABLING, FEC, SPEED, End, SwitchCable, cros
 from shakedown.nos.readings import SwitchReading, load_reading
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.reading import BadInput
+from tests.kit.cases import cases
 from tests.unit.nos.os9_printed import OS9_LLDP
 from tests.unit.nos.test_renders import facts
 
@@ -182,9 +183,7 @@ def test_neighbours_of_other_systems_name_host_and_interface(nos, text):
         assert heard["Ethernet1/2"] == [("4321.4321.4321", "1234.4444.3333")]
 
 
-@pytest.mark.parametrize(
-    "last", ["System Name: Swit", "Time remaining: 114 seconds\n", "System Name: null\n"]
-)
+@cases("last", "System Name: Swit", "Time remaining: 114 seconds\n", "System Name: null\n")
 def test_nxos_neighbours_cut_short_are_refused(last):
     """Catches half a name (`Swit` of `Switch1`) taken for a neighbour, and those after the cut for none."""
     whole = NXOS_LLDP.replace("System Name: n1", "System Name: Switch1")
@@ -243,9 +242,7 @@ def test_os10_neighbours_are_read_from_its_lldp():
     assert neighbours_of(reading("os10", neighbours="\n")) == {}
 
 
-@pytest.mark.parametrize(
-    "last", ["Remote TTL: 121\n", "System Name: n", "System Name: n1\n", "Auto-neg supported: 0\n"]
-)
+@cases("last", "Remote TTL: 121\n", "System Name: n", "System Name: n1\n", "Auto-neg supported: 0\n")
 def test_os10_neighbours_cut_short_are_refused(last):
     """Catches half a name taken for a neighbour, and those after the cut for none."""
     cut = OS10_LLDP[: OS10_LLDP.index(last) + len(last)]

@@ -8,6 +8,7 @@ import pytest
 from shakedown.nos.crosscheck import End, SwitchCable, cross_check
 from shakedown.nos.lldp import neighbours
 from shakedown.records.reading import BadInput
+from tests.kit.cases import cases
 
 CABLES = [
     SwitchCable(host="n1", netdev="fab0", switch="leaf0", port="swp1", rail="rail0"),
@@ -79,9 +80,7 @@ def test_a_switch_that_takes_larger_frames_fits():
     assert wrong(check(switch={"mtu_bytes": 9216})) == []
 
 
-@pytest.mark.parametrize(
-    "heard", [("n1.example.org/fab0",), ("n1/fab0", "b8:3f:d2:00:00:01/b8:3f:d2:00:00:01")]
-)
+@cases("heard", ("n1.example.org/fab0",), ("n1/fab0", "b8:3f:d2:00:00:01/b8:3f:d2:00:00:01"))
 def test_full_names_and_agents_in_nics_are_no_miswiring(heard):
     """Catches good cables blamed for a domain in a name, or for the LLDP agent in a NIC's firmware."""
     assert all(c.fits for c in check(switch={"neighbours": heard}))

@@ -11,6 +11,7 @@ from rendering import PORTS, cli, cli_owned, cli_text, general, intent, nvue, re
 
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.reading import BadInput
+from tests.kit.cases import cases
 from tests.switches.printed import Tree, printed
 from tests.unit.nos.test_cable_ends import SPINES, reading
 from tests.unit.nos.test_cable_ends import neighbours_of as heard
@@ -90,14 +91,12 @@ def test_a_drift_of_one_setting_is_one_line(nos):
     assert compared(nos, tree)["commands"] == [port, mtu, "exit"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "printed_instead",
-    [
-        "% Invalid input",
-        "\n% Permission denied for the role\n",
-        "Syntax error: Illegal parameter",
-        "% Error: no",
-    ],
+    "% Invalid input",
+    "\n% Permission denied for the role\n",
+    "Syntax error: Illegal parameter",
+    "% Error: no",
 )
 @pytest.mark.parametrize("nos", CLI)
 def test_a_refused_show_is_no_switch_without_configuration(nos, printed_instead):

@@ -218,9 +218,8 @@ def test_a_reason_for_nothing_is_named(write, shakedown, rows, words):
     assert (status, words in out) == (1, True)
 
 
-@pytest.mark.parametrize(
-    "entry",
-    ["{rows: [example-4b]}", "{why: for nothing}", "{item: power, why: unread}", '{rows: [], why: ""}'],
+@cases(
+    "entry", "{rows: [example-4b]}", "{why: for nothing}", "{item: power, why: unread}", '{rows: [], why: ""}'
 )
 def test_a_published_item_without_reason_or_figure_is_refused(write, shakedown, entry):
     """Catches: an item that is listed as published, with no figure or no reason."""

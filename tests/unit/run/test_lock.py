@@ -157,9 +157,7 @@ def test_a_machine_that_was_booted_again_runs_none_of_it():
     assert playbook_state(holder(boot=f"00000000-0000-0000-0000-000000000000 {space}")) == "dead"
 
 
-@pytest.mark.parametrize(
-    "other", [{"host": "elsewhere:0123456789ab"}, {"boot": boot().split()[0] + " pid:[1]"}]
-)
+@cases("other", {"host": "elsewhere:0123456789ab"}, {"boot": boot().split()[0] + " pid:[1]"})
 def test_another_controller_cannot_be_seen(other):
     """Catches: a living run of another controller, or of another container, taken for a dead one."""
     assert playbook_state(holder(**other)) == "elsewhere"

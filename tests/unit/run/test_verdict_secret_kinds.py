@@ -6,6 +6,7 @@ import time
 import pytest
 
 from shakedown.run.redact import redact, redact_bytes
+from tests.kit.cases import cases
 
 SECRET = "Zq7PlainSecret91x"  # noqa: S105  (made up)
 
@@ -378,41 +379,12 @@ def test_an_environment_of_a_process_goes():
     assert SECRET not in redact(f"PATH=/bin\0X={SECRET}\0HOME=/root\0")
 
 
-@pytest.mark.parametrize(
+@cases(
     "piece",
-    [
-        *(
-            "sshpass -p ",
-            "ipmitool -P",
-            "curl -u ",
-            "mysql ",
-            "snmp ",
-            "snmp host x ",
-            "tacacs\n ",
-            "secret ",
-        ),
-        *("<password>\n", "<token ", "user=", "user=a pass", "?sig=", "://a/hook/", '"auth":', "id=token\n"),
-        *(
-            "token:\n- x\n",
-            "token \n",
-            "token\\\n",
-            "token: |\n x\n",
-            "$ANSIBLE_VAULT;",
-            "a\0",
-            "A=\0",
-            "PWD_a_",
-        ),
-        *(
-            "echo x | ",
-            "password ;",
-            "key 7 ",
-            "MUNGE:",
-            "Private-Lines: 1\n",
-            "token    ",
-            '"--token",',
-            "$6$",
-        ),
-    ],
+    *("sshpass -p ", "ipmitool -P", "curl -u ", "mysql ", "snmp ", "snmp host x ", "tacacs\n ", "secret "),
+    *("<password>\n", "<token ", "user=", "user=a pass", "?sig=", "://a/hook/", '"auth":', "id=token\n"),
+    *("token:\n- x\n", "token \n", "token\\\n", "token: |\n x\n", "$ANSIBLE_VAULT;", "a\0", "A=\0", "PWD_a_"),
+    *("echo x | ", "password ;", "key 7 ", "MUNGE:", "Private-Lines: 1\n", "token    ", '"--token",', "$6$"),
 )
 def test_each_kind_takes_linear_time(piece):
     """Catches: an expression that looks at the rest of a line, or of a file, from each place in it."""

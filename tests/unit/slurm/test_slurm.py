@@ -64,9 +64,7 @@ def test_a_users_words_cannot_forge_a_state():
     assert parse_show_job(forged).state == "FAILED"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "slurm_load_jobs error: Invalid job id specified\n", COMPLETED + COMPLETED]
-)
+@cases("text", "", "slurm_load_jobs error: Invalid job id specified\n", COMPLETED + COMPLETED)
 def test_no_job_or_several_is_refused(text):
     """Catches: an empty or ambiguous answer read as some state."""
     with pytest.raises(BadInput):
@@ -342,9 +340,7 @@ def test_a_job_in_the_night_of_a_change_lasts_as_long_as_it_did(tmp_path, monkey
 
 
 @pytest.mark.parametrize("reason", ["shakedown: rail 3 is slow", "shakedown: [3] A=b flaps=2 of gpu[1]"])
-@pytest.mark.parametrize(
-    "then", ["", " Comment=(null)", " Comment=x [a@2026-01-01] Extra=topo=x InstanceId=i-0"]
-)
+@cases("then", "", " Comment=(null)", " Comment=x [a@2026-01-01] Extra=topo=x InstanceId=i-0")
 def test_a_reason_ends_where_the_next_field_begins(reason, then):
     """Catches: a drain of ours that is not known as ours, for a `=` in it or for what stands behind it."""
     line = f"NodeName=n1 State=MIXED+DRAIN Partitions=gpu Reason={reason} [root@2026-03-01T10:00:00]{then}"

@@ -17,6 +17,7 @@ from shakedown.records.reading import read_record
 from shakedown.run.folder import RESULTS, write_lines
 from shakedown.run.lock import Holder, RunLock
 from shakedown.slurm.stage import unended
+from tests.kit.cases import cases
 from tests.kit.run import ran
 from tests.kit.site import WHERE, document, plan_site
 
@@ -127,19 +128,10 @@ def test_a_stage_that_comes_to_its_end_is_left_alone(site):
     assert site.text("cancelled") == ""
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        *(
-            "RFM_STAGE_DIR",
-            "PYTHONPATH",
-            "SBATCH_TIMELIMIT",
-            "SLURM_CPU_BIND",
-            "NCCL_IB_DISABLE",
-            "LD_PRELOAD",
-        ),
-        *("OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "FI_PROVIDER", "ROCR_VISIBLE_DEVICES"),
-    ],
+    *("RFM_STAGE_DIR", "PYTHONPATH", "SBATCH_TIMELIMIT", "SLURM_CPU_BIND", "NCCL_IB_DISABLE", "LD_PRELOAD"),
+    *("OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "FI_PROVIDER", "ROCR_VISIBLE_DEVICES"),
 )
 def test_what_a_user_set_for_himself_reaches_no_job_and_is_told(site, monkeypatch, name):
     """Catches: another clone measured, n1 blamed for a stage folder, a transport that nobody planned."""

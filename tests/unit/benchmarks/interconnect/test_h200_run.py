@@ -251,9 +251,7 @@ def test_the_cost_of_the_wrong_pin_is_said(run):
     assert "wrong NUMA pin costs 26.2%" in (found[0].detail or "")
 
 
-@pytest.mark.parametrize(
-    "damage", ['{"schema": 1, "rows": []}', "{", '{"schema": 2}', '{"schema": 1, "rows": [3]}']
-)
+@cases("damage", '{"schema": 1, "rows": []}', "{", '{"schema": 2}', '{"schema": 1, "rows": [3]}')
 def test_damaged_copies_are_no_pass(run, damage):
     """Catches a document that cannot be read passing for a rate."""
     (run / "raw" / COPIES / "copies.json").write_text(damage)

@@ -287,9 +287,7 @@ def test_a_site_may_say_the_way_itself(tmp_path):
         assert launch.variables["UCX_LOG_LEVEL"] == "info"
 
 
-@pytest.mark.parametrize(
-    "variables", [{"LD_PRELOAD": "/x.so"}, {"UCX_TLS": "rc; reboot"}, {"UCX_TLS": "$(id)"}, {"UCX_TLS": ""}]
-)
+@cases("variables", {"LD_PRELOAD": "/x.so"}, {"UCX_TLS": "rc; reboot"}, {"UCX_TLS": "$(id)"}, {"UCX_TLS": ""})
 def test_variables_hold_no_program(variables):
     """Catches: a site's option that loads code into a job, or a second command in its script."""
     with pytest.raises(ValueError, match="variables"):

@@ -86,9 +86,7 @@ def test_roce_with_gpudirect():
     assert (result.dmabuf_devices, result.hosts, result.nodes) == (2, ("n1", "n2"), 2)
 
 
-@pytest.mark.parametrize(
-    "message", ["Channel 00/0 : 1[1] -> 2[0] [send] via NET/Socket/0", "Using network Socket"]
-)
+@cases("message", "Channel 00/0 : 1[1] -> 2[0] [send] via NET/Socket/0", "Using network Socket")
 def test_socket_fallback(message):
     """Catches a run over TCP certified as RoCE."""
     assert parse_nccl_log(log(line(message))).socket_fallback is True
@@ -204,9 +202,7 @@ def two_nodes(lost: str = "") -> str:
     return log(*(x for x in lines if not lost or lost not in x))
 
 
-@pytest.mark.parametrize(
-    "lost", ["0[0] -> 1[1]", "1[1] -> 2[0] [send]", "1[1] -> 2[0] [receive]", "0[0] -> 2[0] [send]"]
-)
+@cases("lost", "0[0] -> 1[1]", "1[1] -> 2[0] [send]", "1[1] -> 2[0] [receive]", "0[0] -> 2[0] [send]")
 def test_connections_between_nodes_have_two_ends(lost):
     """Catches one end of a connection lost, of a ring or of a tree."""
     assert parse_nccl_log(two_nodes()).net_gdr_connections == 6
@@ -221,12 +217,8 @@ def test_a_version_that_stands_alone_and_tagged_lines():
     assert parse_nccl_log(tagged) == parse_nccl_log(two_nodes())
 
 
-@pytest.mark.parametrize(
-    "piece", ["a", "a:1:1 [0] ", "[0]a", "[0]a:", "[0]a:0:", "}={", "1:", "- ", "(", "a:0"], ids=repr
-)
-@pytest.mark.parametrize(
-    "head", ["", "NET/IB : Using ", "NET/Socket : Using ", "1 Bytes -> Algo a proto a channel{"], ids=repr
-)
+@cases("piece", "a", "a:1:1 [0] ", "[0]a", "[0]a:", "[0]a:0:", "}={", "1:", "- ", "(", "a:0", ids=repr)
+@cases("head", "", "NET/IB : Using ", "NET/Socket : Using ", "1 Bytes -> Algo a proto a channel{", ids=repr)
 def test_many_lines_of_the_longest_cost_no_time(head, piece):
     """Catches: an expression that looks from each character on to the line's end: 0.1 s for each line of
     8,000 characters, and a quarter of an hour for a log of 64 MB."""

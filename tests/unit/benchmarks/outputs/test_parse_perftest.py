@@ -72,9 +72,7 @@ def test_reads_the_addresses_out_of_the_gids():
     assert parse_perftest(link_local).local_ipv4 is None
 
 
-@pytest.mark.parametrize(
-    "lost", [" local address", " GID: ", " remote address", " GID index", " Data ex. method"]
-)
+@cases("lost", " local address", " GID: ", " remote address", " GID index", " Data ex. method")
 def test_a_header_that_lost_a_line(lost):
     """Catches one queue pair's address, its GID or the type of service lost: the run looks like another."""
     lines = bw().split("\n")
@@ -130,14 +128,12 @@ def test_clock_warnings_between_rows_are_kept_apart():
     assert result.warnings == (out.CLOCK, out.CLOCK)
 
 
-@pytest.mark.parametrize(
+@cases(
     "said",
-    [
-        "libibverbs: Warning: couldn't load driver 'libvmw_pvrdma-rdmav34.so': libvmw.so: cannot open "
-        "shared object file: No such file or directory",
-        "libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.",
-        "ERROR: ld.so: object '/opt/x.so' from LD_PRELOAD cannot be preloaded (wrong ELF class): ignored.",
-    ],
+    "libibverbs: Warning: couldn't load driver 'libvmw_pvrdma-rdmav34.so': libvmw.so: cannot open "
+    "shared object file: No such file or directory",
+    "libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.",
+    "ERROR: ld.so: object '/opt/x.so' from LD_PRELOAD cannot be preloaded (wrong ELF class): ignored.",
 )
 def test_what_libraries_warn_of_before_the_test_is_kept_and_harms_nothing(said):
     """Catches: every cell of a node undecided for a provider of a NIC that the machine does not have."""

@@ -16,18 +16,14 @@ from tests.kit.cases import cases
 SOURCE = TextSource("x\n", "f")
 
 
-@pytest.mark.parametrize(
-    "token", ["", " 1", "1_000", "0x10", "1.5", "١", "1e3", "--1", "9" * 30, None, True, 1.0]
-)
+@cases("token", "", " 1", "1_000", "0x10", "1.5", "١", "1e3", "--1", "9" * 30, None, True, 1.0)
 def test_only_decimal_digits_are_integers(token):
     """Catches what Python's int() accepts and no tool prints, and digits of another script."""
     with pytest.raises(BadInput, match="should be a whole number"):
         SOURCE.integer(token, "n")
 
 
-@pytest.mark.parametrize(
-    "token", ["", "nan", "inf", "-inf", "1e999", "1_0.5", "1,5", "N/A", "0x1p3", "١.٥", None, True, 10**400]
-)
+@cases("token", "", "nan", "inf", "-inf", "1e999", "1_0.5", "1,5", "N/A", "0x1p3", "١.٥", None, True, 10**400)
 def test_only_finite_decimals_are_numbers(token):
     """Catches infinities, NaN and what Python's float() accepts beyond them."""
     with pytest.raises(BadInput, match="should be a finite number"):
@@ -63,9 +59,7 @@ def test_what_moves_the_cursor_is_refused(text):
         TextSource(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n\n", "  \n", "\x1b[0m\n", "0: \n0:\n", "srun: job 5 queued and waiting\n"]
-)
+@cases("text", "", "\n\n", "  \n", "\x1b[0m\n", "0: \n0:\n", "srun: job 5 queued and waiting\n")
 def test_no_output_is_refused(text):
     """Catches an empty file taken for a result."""
     with pytest.raises(BadInput, match="no output"):

@@ -248,14 +248,12 @@ def test_a_driver_s_whole_set_or_no_evidence():
             parse_rdma(json.dumps(less))
 
 
-@pytest.mark.parametrize(
+@cases(
     "names",
-    [
-        # As a host with EFA beside mlx5 had them: tx_pkts and rx_pkts are bnxt's names, too.
-        "tx_bytes tx_pkts rx_bytes rx_pkts rx_drops send_wrs recv_wrs rdma_read_wrs retrans_pkts",
-        "tx_rdma_ucast_bytes rx_rdma_ucast_bytes tx_rdma_cnp_pkts packet_seq_err",  # one of mlx5's
-        "",  # a driver without statistics
-    ],
+    # As a host with EFA beside mlx5 had them: tx_pkts and rx_pkts are bnxt's names, too.
+    "tx_bytes tx_pkts rx_bytes rx_pkts rx_drops send_wrs recv_wrs rdma_read_wrs retrans_pkts",
+    "tx_rdma_ucast_bytes rx_rdma_ucast_bytes tx_rdma_cnp_pkts packet_seq_err",  # one of mlx5's
+    "",  # a driver without statistics
 )
 def test_the_counters_of_another_driver(names):
     """Catches: a NIC refused because it lacks what another maker's always reports, or counts nothing."""

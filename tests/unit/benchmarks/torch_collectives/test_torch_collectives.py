@@ -117,9 +117,7 @@ def test_the_comparison_does_not_stand_in_for_the_sweep():
     assert f"busbw size_bytes={MIB}" not in unchecked
 
 
-@pytest.mark.parametrize(
-    "hosts", [("n1", "n1", "n1", "n1"), ("n1", "n1", "n1", "n2"), ("n1", "n2", "n3", "n4")]
-)
+@cases("hosts", ("n1", "n1", "n1", "n1"), ("n1", "n1", "n1", "n2"), ("n1", "n2", "n3", "n4"))
 def test_ranks_that_lay_elsewhere_are_not_what_was_ordered(hosts):
     """Catches: all ranks on one node, whose NVLink passes for the fabric between two."""
     with pytest.raises(BadInput, match=r"ranks by host, planned were 2 \+ 2"):

@@ -102,8 +102,8 @@ def test_a_flag_between_two_jobs_readings_is_not_lost(tmp_path):
     assert (values["alarms"], values["alarms_seen"], why) == (0, 1, "")
 
 
-@pytest.mark.parametrize(
-    "failed", [Done(1, "", "netlink error: Input/output error"), ToolError("ethtool did not end within 30 s")]
+@cases(
+    "failed", Done(1, "", "netlink error: Input/output error"), ToolError("ethtool did not end within 30 s")
 )
 def test_a_module_that_can_be_read_no_more_is_no_copper(tmp_path, failed):
     """Catches: a module whose EEPROM answers no more, taken for one that never had anything to say."""
