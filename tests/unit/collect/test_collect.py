@@ -29,6 +29,7 @@ from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import leave_the_rest, write_job
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
+from tests.kit.refusal import refused
 
 GOLDEN = Path(__file__).parent / "lab_job"
 JOB, PAIR = "raw/fabric.ib_write_bw.a1", ["n1", "n2"]
@@ -81,8 +82,7 @@ def test_a_result_that_the_raw_files_do_not_give_is_found(run, tmp_path, name):
     assert forged != content
     (run / name).write_text(forged)
     write_verdict(run, judge_folder(run))
-    with pytest.raises(BadInput, match="is not what the raw files give"):
-        bundle.seal(run, tmp_path / "key")
+    refused("is not what the raw files give", bundle.seal, run, tmp_path / "key")
     # Whoever has the key need not ask this program to sign.
     (run / "SHA256SUMS").unlink()
     files = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file() and "SHA" not in p.name)
@@ -296,8 +296,7 @@ def test_the_reading_of_a_node_says_in_which_boot_it_was_taken(tmp_path, monkeyp
 def test_a_job_of_another_run_is_refused(run):
     """Catches: last month's good job copied into today's run, where it proves what nobody measured."""
     write_job(run / JOB, nodes=PAIR, run="r0")
-    with pytest.raises(BadInput, match="belongs to run 'r0', not 'r1'"):
-        collect(run)
+    refused("belongs to run 'r0', not 'r1'", collect, run)
     assert not (run / "results.jsonl").exists()
 
 
@@ -405,9 +404,9 @@ def test_a_pipe_among_the_raw_files_does_not_hang(run, name):
     if "switches" in name:
         (path.parent / "leaf0.after.json").write_text("{}")
     if name == "jobs.json":
-        with pytest.raises(BadInput, match="is not a plain file") as refused:
+        with pytest.raises(BadInput, match="is not a plain file") as raised:
             gather(run)
-        assert str(refused.value).startswith(f"{path}: ")
+        assert str(raised.value).startswith(f"{path}: ")
     else:
         found, _ = gather(run)
         told = {m.problem.message.partition(" -- ")[0] for m in found if m.problem}
@@ -415,8 +414,7 @@ def test_a_pipe_among_the_raw_files_does_not_hang(run, name):
         assert told == {f"{Path(name).name}: is not a plain file"} or "journal" in name or "switches" in name
     flaws: list[BadInput] = []
     if name == "jobs.json":
-        with pytest.raises(BadInput, match="special file"):
-            collect(run, flaws)
+        refused("special file", collect, run, flaws)
     else:
         collect(run, flaws)
         assert [str(flaw).partition(" -- ")[0] for flaw in flaws] == [f"{path}: is a link or special file"]
@@ -465,8 +463,7 @@ def test_collecting_that_fails_leaves_nothing_that_passes(run):
     write_verdict(run, judge_folder(run))
     (run / "report.html").write_text("PASS")
     (run / "jobs.json").write_text("{}")
-    with pytest.raises(BadInput, match="required"):
-        collect(run)
+    refused("required", collect, run)
     for name in ("results.jsonl", "counters.jsonl", "verdict.json", "report.html"):
         assert not (run / name).exists(), name
         assert (run / f"{name}.old").exists(), name
@@ -510,8 +507,7 @@ def test_a_note_with_a_name_as_long_as_file_systems_take_is_read(tmp_path, lette
     written = tmp_path / f"outputs.{pair[0]}.jsonl"
     longer = {**json.loads(written.read_text()), "file": "x" * 256}  # no file system has it
     written.write_text(json.dumps(longer) + "\n")
-    with pytest.raises(BadInput, match="file: String should have at most 255 characters"):
-        list(journal(tmp_path))
+    refused("file: String should have at most 255 characters", list, journal(tmp_path))
 
 
 REVERSE = FORWARD.replace("forward", "reverse")
@@ -667,8 +663,7 @@ def test_a_stated_type_of_service_is_the_class_that_was_ordered(run, tos, outcom
     if outcome == "PASS":
         assert len(values(by_cm, file, text)) == 1
         return
-    with pytest.raises(BadInput, match=f"with type of service {tos}, 106 was ordered"):
-        values(by_cm, file, text)
+    refused(f"with type of service {tos}, 106 was ordered", values, by_cm, file, text)
 
 
 def values(record: OutputRecord, file: Path, text: str) -> list[Value]:
@@ -684,8 +679,7 @@ def test_queue_pairs_are_held_against_the_record(run):
     record = next(r for r in journal(run / JOB) if r.file == FORWARD)
     four = record.model_copy(update={"params": {**record.params, "qps": 4}})
     text = file.read_text()
-    with pytest.raises(BadInput, match="this test ran on 1 queue pairs, its record says 4"):
-        values(four, file, text)
+    refused("this test ran on 1 queue pairs, its record says 4", values, four, file, text)
     ((metric, value, *_),) = values(four, file, text.replace("Number of qps   : 1", "Number of qps   : 4"))
     assert (metric, value) == ("bandwidth", 0.15)
 
@@ -778,8 +772,7 @@ def test_a_duration_is_held_against_the_order(run):
         if good:
             assert len(values(record, file, text)) == 1
         else:
-            with pytest.raises(BadInput, match="6 s of the 10 s ordered are due"):
-                values(record, file, text)
+            refused("6 s of the 10 s ordered are due", values, record, file, text)
 
 
 @pytest.mark.parametrize(("node", "counter"), [("n1", "netdev.tx_bytes"), ("n2", "netdev.rx_bytes")])

@@ -12,10 +12,10 @@ from shakedown.daytwo.compare.run_folders import Change, Named, TooMuchChanged, 
 from shakedown.judge.verdict import judge_cells
 from shakedown.records.base import Stage
 from shakedown.records.plan import ReferenceKind
-from shakedown.records.reading import BadInput
 from shakedown.run.folder import Run
 from tests.kit import records
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 from tests.unit.daytwo.fleet import Night, names
 
 FIRMWARE = Named("nic", "firmware")
@@ -115,9 +115,9 @@ def test_three_nodes_decide_nothing(pair):
 
 def test_a_second_change_is_refused_and_listed(pair):
     """Catches: an effect credited to the firmware when a kernel changed on the same day."""
-    with pytest.raises(TooMuchChanged, match=r"n7 node kernel: 6\.1\.0 -> 6\.2\.0") as refused:
+    with pytest.raises(TooMuchChanged, match=r"n7 node kernel: 6\.1\.0 -> 6\.2\.0") as error:
         compare_folders(*pair(kernel={"n7": "6.2.0"}), changed=FIRMWARE)
-    assert refused.value.changes == ("n7 node kernel: 6.1.0 -> 6.2.0",)
+    assert error.value.changes == ("n7 node kernel: 6.1.0 -> 6.2.0",)
 
 
 @cases(
@@ -141,9 +141,9 @@ def test_one_change_seen_in_two_places_is_one(name, covered):
 
 def test_an_unnamed_change_is_refused(pair):
     """Catches: two runs taken for repeats of each other although the firmware differs."""
-    with pytest.raises(TooMuchChanged, match="nothing was named") as refused:
+    with pytest.raises(TooMuchChanged, match="nothing was named") as error:
         compare_folders(*pair(), changed=None)
-    assert len(refused.value.changes) == 12
+    assert len(error.value.changes) == 12
 
 
 @cases(
@@ -160,16 +160,14 @@ def test_contradictions_are_refused(tmp_path, b, options, message):
     before = Night("a", nodes=NODES).write(tmp_path / "a")
     wanted = {"run": "b", "nodes": NODES, "night": 1, "firmware": NEW, **b}
     after = Night(**wanted).write(tmp_path / "b")
-    with pytest.raises(BadInput, match=message):
-        compare_folders(before, after, changed=FIRMWARE, **options)
+    refused(message, compare_folders, before, after, changed=FIRMWARE, **options)
 
 
 def test_a_run_without_inventory_is_refused(pair):
     """Catches: 'nothing changed' concluded from nobody having looked."""
     a, b = pair()
     (b / "inventory.json").unlink()
-    with pytest.raises(BadInput, match="what changed is unknown"):
-        compare_folders(a, b, changed=FIRMWARE)
+    refused("what changed is unknown", compare_folders, a, b, changed=FIRMWARE)
 
 
 def test_runs_in_the_wrong_order_are_noted(pair):
@@ -222,8 +220,7 @@ def test_command_refuses_in_one_line_and_lists_what_changed(pair, monkeypatch, c
 
 def test_a_component_is_named_in_known_words():
     """Catches: a misspelt component that would cover nothing."""
-    with pytest.raises(BadInput, match="names no component"):
-        named("firmware")
+    refused("names no component", named, "firmware")
 
 
 def test_the_shift_is_the_upgrades_own(pair):

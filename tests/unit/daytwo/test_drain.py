@@ -8,13 +8,13 @@ import pytest
 
 from shakedown.daytwo.draining import Drainer, Policy
 from shakedown.records.base import Stage
-from shakedown.records.reading import BadInput
 from shakedown.records.results import RunProblem
 from shakedown.run import folder as runs
 from shakedown.slurm.client import Slurm, parse_show_nodes
 from tests.kit import records
 from tests.kit.cases import cases
 from tests.kit.files import script
+from tests.kit.refusal import refused
 from tests.unit.daytwo.fake_slurm import FakeSlurm
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -145,10 +145,8 @@ def test_another_persons_drain_is_never_touched(tmp_path, slurm, drainer):
     actions = drainer(act=True).after_run(pairs_run(tmp_path, "r1", {"n3"}))
     assert chosen(actions) == {}
     drainer(act=True).after_run(pairs_run(tmp_path, "r2"))
-    assert slurm.drained() == {"n3": "bad DIMM, ticket 4711"}
-    assert slurm.updates() == []
-    with pytest.raises(BadInput, match="n3 was not drained by us: bad DIMM"):
-        drainer(act=True).begin_retest("n3", ["n1", "n2"])
+    assert slurm.drained() == {"n3": "bad DIMM, ticket 4711"} and slurm.updates() == []
+    refused("n3 was not drained by us: bad DIMM", drainer(act=True).begin_retest, "n3", ["n1", "n2"])
 
 
 def test_our_prefix_alone_does_not_make_a_drain_ours(tmp_path, slurm, drainer):
@@ -240,8 +238,7 @@ def test_a_retest_that_was_cut_off_is_found(tmp_path, slurm, drainer):
 def test_a_refusal_by_slurm_is_logged_and_said(tmp_path, slurm, drainer):
     """Catches: a drain that Slurm refused, believed to be done."""
     slurm.refuse()
-    with pytest.raises(BadInput, match="Access/permission denied"):
-        drainer(act=True).after_run(pairs_run(tmp_path, "r1", {"n3"}))
+    refused("Access/permission denied", drainer(act=True).after_run, pairs_run(tmp_path, "r1", {"n3"}))
     assert [e for e in log(tmp_path) if e[0] == "n3"] == [("n3", "drain", "begin"), ("n3", "drain", "failed")]
 
 
@@ -249,8 +246,7 @@ def test_a_log_that_cannot_be_read_stops_everything(tmp_path, slurm, drainer):
     """Catches: acting without knowing what was done before. A last line that was cut off is no entry."""
     path = tmp_path / "drain.jsonl"
     path.write_text('{"time": "x"}\n')
-    with pytest.raises(BadInput, match=r"drain\.jsonl:1: is no entry"):
-        drainer(act=True).after_run(pairs_run(tmp_path, "r1"))
+    refused(r"drain\.jsonl:1: is no entry", drainer(act=True).after_run, pairs_run(tmp_path, "r1"))
     path.write_text('{"time": "x", "node"')
     drainer(act=True).after_run(pairs_run(tmp_path, "r2"))
 
@@ -271,8 +267,7 @@ def test_node_states_are_read_as_slurm_prints_them():
     )
     assert (sorted(nodes["n2"].states), nodes["n2"].reason) == (["DOWN", "NOT_RESPONDING"], "Not responding")
     assert (nodes["n3"].reason, nodes["n3"].drained) == ("", False)
-    with pytest.raises(BadInput, match="describes no node"):
-        parse_show_nodes("slurm_load_node error\n")
+    refused("describes no node", parse_show_nodes, "slurm_load_node error\n")
 
 
 def test_words_from_outside_do_not_reach_a_shell(tmp_path, monkeypatch):
@@ -285,8 +280,7 @@ def test_words_from_outside_do_not_reach_a_shell(tmp_path, monkeypatch):
         "env TZ=UTC LC_ALL=C SLURM_TIME_FORMAT=standard "
         "scontrol update NodeName=n1 State=DRAIN 'Reason=shakedown: $(touch x); `id`'\n"
     )
-    with pytest.raises(BadInput, match="is no name"):
-        Slurm().drain("n1;reboot", "x")
+    refused("is no name", Slurm().drain, "n1;reboot", "x")
 
 
 def test_a_drain_that_somebody_took_over_is_not_ours_any_more(tmp_path, slurm, drainer):

@@ -13,8 +13,8 @@ from shakedown.discover.ask import Answers
 from shakedown.discover.draft_site import describe, differences
 from shakedown.discover.folder import files, guesses, write_folder
 from shakedown.discover.nics import read_table
-from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 
 ROOT = Path(__file__).parents[3]
 
@@ -400,7 +400,6 @@ def test_a_record_is_what_it_was_made_from(shakedown, recorded, tmp_path):
 def test_a_folder_that_appears_meanwhile_is_not_replaced(tmp_path):
     """Catches: a folder, even an empty one, that is written over."""
     (tmp_path / "site").mkdir()
-    with pytest.raises(BadInput, match="is there already"):
-        write_folder(tmp_path / "site", files(described(two()), "site"))
+    refused("is there already", write_folder, tmp_path / "site", files(described(two()), "site"))
     assert list(tmp_path.iterdir()) == [tmp_path / "site"]
     assert list((tmp_path / "site").iterdir()) == []

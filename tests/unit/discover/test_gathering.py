@@ -17,6 +17,7 @@ from shakedown.onnode import discover_probe
 from shakedown.records.reading import BadInput
 from shakedown.slurm.client import Slurm
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 from tests.kit.run import python
 
 PARTITION = "PartitionName=gpu AllocNodes=ALL MaxTime=04:00:00 Nodes=gpu[1-3] State=UP"
@@ -61,15 +62,13 @@ def test_lines_that_hold_no_document_are_refused(line):
     if line.startswith("X"):
         assert answers_in(line) == {}
         return
-    with pytest.raises(BadInput, match="cannot be read"):
-        answers_in(line)
+    refused("cannot be read", answers_in, line)
 
 
 def test_two_nodes_of_one_name_are_refused():
     """Catches: a document made of two machines."""
     text = printed(machines.hgx("gpu1", 1)) + printed(machines.hgx("gpu1", 2))
-    with pytest.raises(BadInput, match="answered twice"):
-        answers_in(text)
+    refused("answered twice", answers_in, text)
 
 
 def test_slurms_nodes_are_asked_and_the_others_named(monkeypatch):
@@ -106,8 +105,7 @@ def test_slurms_nodes_are_asked_and_the_others_named(monkeypatch):
 def test_slurm_is_not_asked_for_what_cannot_be(monkeypatch, partition, nodes, words):
     """Catches: a job for nodes of another partition, or a word that becomes an option."""
     monkeypatch.setattr(ask, "_run", lambda *_: pytest.fail("a job was started"))
-    with pytest.raises(BadInput, match=words.replace("$", r"\$")):
-        ask.ask_slurm(partition, nodes, Recorded())
+    refused(words.replace("$", r"\$"), ask.ask_slurm, partition, nodes, Recorded())
 
 
 MAINTENANCE = """\
@@ -146,8 +144,7 @@ def test_the_job_is_of_the_sites_account_and_reservation(monkeypatch):
     assert (answers.account, answers.qos, answers.reservation) == ("bench", "accept", "maint")
     written = {file.path: file.text for file in files(describe(answers), "mysite")}["group_vars/all/site.yml"]
     assert "  account: bench\n  qos: accept\n  reservation: maint\n" in written
-    with pytest.raises(BadInput, match="gpu1 is reserved: give --reservation"):
-        ask.ask_slurm("gpu", (), InMaintenance())
+    refused("gpu1 is reserved: give --reservation", ask.ask_slurm, "gpu", (), InMaintenance())
 
 
 def test_a_node_that_slurm_has_by_name_is_reached_by_its_address(monkeypatch):
@@ -167,8 +164,7 @@ def test_a_node_that_slurm_has_by_name_is_reached_by_its_address(monkeypatch):
 def test_a_job_without_answers_is_refused(monkeypatch):
     """Catches: a folder without nodes."""
     monkeypatch.setattr(ask, "_run", lambda *_: "srun: error\n")
-    with pytest.raises(BadInput, match="no node answered"):
-        ask.ask_slurm("gpu", (), Recorded())
+    refused("no node answered", ask.ask_slurm, "gpu", (), Recorded())
 
 
 def host(text, said=""):

@@ -23,6 +23,7 @@ from tests.kit.archive import unpack
 from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
+from tests.kit.refusal import refused
 
 RUNS = Path(__file__).parents[2] / "runs"
 
@@ -155,8 +156,7 @@ def test_verdict_is_recomputed(sealed, keys):
     """Catches a signed verdict that the raw results do not give: even its rightful signer cannot forge it."""
     forged = (sealed / "verdict.json").read_text().replace('"PASS"', '"FAIL"')
     (sealed / "verdict.json").write_text(forged)
-    with pytest.raises(BadInput, match=r"verdict\.json: is not what the raw results give: line \d+ says"):
-        bundle.seal(sealed, keys[0])
+    refused(r"verdict\.json: is not what the raw results give: line \d+ says", bundle.seal, sealed, keys[0])
     reseal_sums(sealed)
     command = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(keys[0]), "-n", "shakedown"]
     sums = (sealed / "SHA256SUMS").read_bytes()
@@ -178,24 +178,22 @@ def test_bad_sums_are_refused(sealed, keys, line, words):
     """Catches checksums that reach out of the bundle or are skipped."""
     with (sealed / "SHA256SUMS").open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(BadInput, match=words) as refused:
+    with pytest.raises(BadInput, match=words) as told:
         bundle.verify(sealed, keys[2])
-    assert refused.value.line == (sealed / "SHA256SUMS").read_text().count("\n")
+    assert told.value.line == (sealed / "SHA256SUMS").read_text().count("\n")
 
 
 def test_links_are_refused(sealed, keys):
     """Catches a link that would be checksummed as the file it points to."""
     (sealed / "raw" / "link").symlink_to("/etc/hostname")
-    with pytest.raises(BadInput, match="link or special file"):
-        bundle.verify(sealed, keys[2])
+    refused("link or special file", bundle.verify, sealed, keys[2])
 
 
 def test_key_that_is_none(sealed, keys, tmp_path):
     """Catches a failed signature that leaves a sealed look, or the old seal broken."""
     (tmp_path / "nokey").write_text("nothing")
     before = {p.name: p.read_bytes() for p in sealed.iterdir() if p.is_file()}
-    with pytest.raises(BadInput, match="ssh-keygen"):
-        bundle.seal(sealed, tmp_path / "nokey")
+    refused("ssh-keygen", bundle.seal, sealed, tmp_path / "nokey")
     assert {p.name: p.read_bytes() for p in sealed.iterdir() if p.is_file()} == before
 
 
@@ -203,8 +201,7 @@ def test_secrets_are_not_sealed(sealed, keys, capsys, monkeypatch):
     """Catches a bundle that hands on a token, and a redaction that breaks what it touches."""
     leak = sealed / "raw" / "all_reduce.json"
     leak.write_bytes(b'{"env": ["HF_TOKEN=abc"], "bw": 390.1, "odd": "\xff"}')
-    with pytest.raises(BadInput, match=r"all_reduce\.json: holds an environment dump"):
-        bundle.seal(sealed, keys[0])
+    refused(r"all_reduce\.json: holds an environment dump", bundle.seal, sealed, keys[0])
     monkeypatch.setattr(sys, "argv", ["shakedown", "seal", str(sealed), "--key", str(keys[0]), "--redact"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -272,8 +269,7 @@ def test_results_without_jobs_prove_nothing(sealed, keys, content):
     resign(sealed, keys[0])
     found = bundle.verify(sealed, keys[2])
     assert found.differs == "jobs.json" and "missing or has no jobs" in found.reason
-    with pytest.raises(BadInput, match=r"jobs\.json: is missing or has no jobs"):
-        bundle.seal(sealed, keys[0])
+    refused(r"jobs\.json: is missing or has no jobs", bundle.seal, sealed, keys[0])
 
 
 def test_an_empty_folder_is_seen(sealed, keys):
@@ -300,8 +296,7 @@ def test_a_report_is_what_the_files_give(sealed, keys, shakedown):
         resign(sealed, keys[0])
         found = bundle.verify(sealed, keys[2])
         assert found.differs == name and "not what this release makes" in found.reason
-        with pytest.raises(BadInput, match="is not what the run's files give"):
-            bundle.seal(sealed, keys[0])
+        refused("is not what the run's files give", bundle.seal, sealed, keys[0])
         (sealed / name).write_bytes(honest)
 
 
@@ -314,9 +309,9 @@ def test_a_pattern_is_no_name(sealed, keys, tmp_path, name, words):
     """Catches: a list in which whoever has the key is anybody; a bundle blamed for a name with an escape."""
     signers = tmp_path / "pattern"
     signers.write_text("# mine\n" + keys[2].read_text().replace("alice@site", name))
-    with pytest.raises(BadInput, match=words) as refused:
+    with pytest.raises(BadInput, match=words) as told:
         bundle.verify(sealed, signers)
-    assert (refused.value.file, refused.value.line) == (signers, 2)
+    assert (told.value.file, told.value.line) == (signers, 2)
 
 
 def test_verify_says_what_it_is_of(sealed, keys, shakedown):
@@ -357,6 +352,6 @@ def test_a_refusal_names_the_bundle_s_own_file(sealed, keys):
     (sealed / "plan.json").write_text("{")
     (sealed / "SHA256SUMS").unlink()
     resign(sealed, keys[0])
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as told:
         bundle.verify(sealed, keys[2])
-    assert refused.value.file == sealed / "plan.json"
+    assert told.value.file == sealed / "plan.json"

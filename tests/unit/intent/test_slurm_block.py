@@ -15,6 +15,7 @@ from shakedown.intent.slurm_block import SlurmBlock, option
 from shakedown.intent.variables import check_names
 from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 from tests.kit.site import WHERE, document, plan_site
 from tests.unit.intent.test_inventory import INVENTORIES
 
@@ -98,9 +99,9 @@ def test_the_prolog_is_on_top_of_every_jobs_time():
 )
 def test_what_is_no_word_of_slurm_is_refused_by_its_key(block):
     """Catches: a line break, quote or option that changes what a job is; a misspelt key passed over."""
-    with pytest.raises(BadInput, match="slurm") as refused:
+    with pytest.raises(BadInput, match="slurm") as told:
         planned(block)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(told.value)
 
 
 def test_an_option_with_a_key_of_its_own_is_sent_there():
@@ -114,8 +115,7 @@ def test_nodes_cannot_differ_in_it():
     """Catches: the first node's block taken for all."""
     inventory = document(2)
     inventory["_meta"]["hostvars"]["n2"]["slurm"] = {"partition": "b"}
-    with pytest.raises(BadInput, match="n2: slurm is not that of n1 -- one block for all"):
-        site_of(inventory, WHERE)
+    refused("n2: slurm is not that of n1 -- one block for all", site_of, inventory, WHERE)
 
 
 def test_a_nights_options_are_held_to_the_same_list():
@@ -136,10 +136,7 @@ def test_a_key_that_has_moved_names_the_new_one(tmp_path, name, where):
     under = "compute:\n  hosts:\n    n1:\n      " if where == "hosts.yml" else "x: 1\n"
     file.write_text(f"{under}{name}: gpu\n")
     line = 4 if where == "hosts.yml" else 2
-    with pytest.raises(
-        BadInput, match=rf"{where}:{line}: {name} has moved -- write {re.escape(MOVED[name])}"
-    ):
-        check_names(tmp_path)
+    refused(rf"{where}:{line}: {name} has moved -- write {re.escape(MOVED[name])}", check_names, tmp_path)
 
 
 def test_an_old_key_of_the_command_line_is_refused_too(capsys):
@@ -171,5 +168,4 @@ def test_the_block_is_read_through_ansible(tmp_path):
     assert site.slurm == SlurmBlock(partition="gpu", account="bench", max_job_time="72:00:00")
     assert site.job_time.seconds == 72 * 3600
     file.write_text(text + "slurm: {partiton: gpu}\n")
-    with pytest.raises(BadInput, match=r"host.yml:\d+: slurm: unknown key 'partiton' -- use partition"):
-        read_site(tmp_path / "site")
+    refused(r"host.yml:\d+: slurm: unknown key 'partiton' -- use partition", read_site, tmp_path / "site")

@@ -10,6 +10,7 @@ import pytest
 from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.intent import links
 from shakedown.records.reading import BadInput
+from tests.kit.refusal import refused
 from tests.kit.site import WHERE, document, hosts
 
 RULE = {"leaves": ["leaf0", "leaf1"], "leaf_ports": ["Ethernet32", "Ethernet33", "Ethernet34", "Ethernet35"]}
@@ -139,8 +140,7 @@ REFUSED = {
 def test_what_cannot_be_is_refused(name):
     """Catches a contradiction in the links that planning takes."""
     given, switches, says, _ = REFUSED[name]
-    with pytest.raises(BadInput, match=says):
-        site_of(two_leaves(given, **switches), WHERE)
+    refused(says, site_of, two_leaves(given, **switches), WHERE)
 
 
 @pytest.mark.slow  # each reads a folder through Ansible
@@ -149,9 +149,9 @@ def test_a_refusal_names_both_places(name, tmp_path):
     """Catches a contradiction of which only one place is named."""
     given, switches, says, (first, other) = REFUSED[name]
     folder = written(tmp_path, two_leaves(given, **switches))
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as told:
         read_site(folder)
-    text = str(refused.value)
+    text = str(told.value)
     assert re.search(says, text), text
     here = re.match(r".*?([\w.]+yml):(\d+): ", text)
     there = re.search(r"\(the other place: ([\w.]+yml):(\d+)\)", text)
@@ -174,12 +174,12 @@ def test_a_cable_length_without_buffers_names_the_platforms_place_too(where, tmp
         else:
             host["roce_switch_nos"] = "sonic"
     folder = written(tmp_path, inventory)
-    with pytest.raises(BadInput, match=r"cable_m is 100, and sonic") as refused:
+    with pytest.raises(BadInput, match=r"cable_m is 100, and sonic") as told:
         read_site(folder)
-    assert "leaf0, leaf1, spine0, spine1: " in str(refused.value)
-    assert str(refused.value).count("cable_m is 100") == 1
-    there = re.search(r"\(the other place: ([\w.]+yml):(\d+)\)", str(refused.value))
-    assert there, refused.value
+    assert "leaf0, leaf1, spine0, spine1: " in str(told.value)
+    assert str(told.value).count("cable_m is 100") == 1
+    there = re.search(r"\(the other place: ([\w.]+yml):(\d+)\)", str(told.value))
+    assert there, told.value
     line = next(folder.rglob(there[1])).read_text().splitlines()[int(there[2]) - 1]
     assert "roce_switch_nos" in line, line
 
@@ -199,8 +199,7 @@ def test_a_cable_length_without_buffers_is_refused(where):
         if where == "fabric"
         else r"links\[0\].cable_m is 100, and sonic"
     )
-    with pytest.raises(BadInput, match=says):
-        site_of(inventory, WHERE)
+    refused(says, site_of, inventory, WHERE)
     for host in hosts(inventory):
         host["roce_switch_cable_lengths_m"] = [5, 40, 100]
     site_of(inventory, WHERE)
@@ -210,8 +209,7 @@ def test_a_switch_that_is_nowhere_is_refused_and_one_without_access_is_not():
     """Catches a spine that neither the playbooks reach nor the intent excuses."""
     inventory = two_leaves()
     inventory["switches"]["hosts"].remove("spine1")
-    with pytest.raises(BadInput, match=r"spine1 is no host of group switches -- .*access: \{spine1: none\}"):
-        site_of(inventory, WHERE)
+    refused(r"spine1 is no host of group switches -- .*access: \{spine1: none\}", site_of, inventory, WHERE)
     for name in ("n1", "n2"):
         inventory["_meta"]["hostvars"][name]["fabric"]["switches"]["access"] = {"spine1": "none"}
     assert "spine1" not in {switch.name for switch in site_of(inventory, WHERE).switches}

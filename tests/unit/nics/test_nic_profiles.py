@@ -18,12 +18,12 @@ from shakedown.nics.rates import TWICE, arrived_twice
 from shakedown.nics.witnesses import FAULTS, seen, unseen, why_told
 from shakedown.plan.jobs import counter_tests
 from shakedown.records.base import Outcome, Stage
-from shakedown.records.reading import BadInput
 from shakedown.records.results import JobRecord
 from shakedown.references.files import load_profile
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.run.nic_counters import About, NodeCounters
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.nics.healthy import healthy
 from tests.unit.nics.healthy import names as names_of
@@ -499,8 +499,7 @@ def test_unknown_drivers_are_told_and_refused_only_if_the_site_asks(tmp_path):
     strict = other.model_copy(
         update={"acceptance": other.acceptance.model_copy(update={"known_nics_only": True})}
     )
-    with pytest.raises(BadInput, match="known_nics_only: the driver of NICs of n2"):
-        catalogue_of_site(strict, tmp_path)
+    refused("known_nics_only: the driver of NICs of n2", catalogue_of_site, strict, tmp_path)
     said = tuple(n.model_copy(update={"driver": "mlx5_core"}) for n in renamed)
     known = strict.model_copy(update={"nics": {**mine.nics, "n2": said}})
     assert not [one for one in plan_of(known)[0].not_covered if "driver is not known" in one.why]

@@ -14,6 +14,7 @@ from shakedown.nos.readings import SwitchReading, load_reading
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 from tests.unit.nos.os9_printed import OS9_LLDP
 from tests.unit.nos.test_renders import facts
 
@@ -140,8 +141,7 @@ def test_an_unread_system_tells_nothing_rather_than_fine(tmp_path):
 def test_a_garbled_read_back_is_refused(tmp_path):
     """Catches half a read-back taken for a switch without settings."""
     read = settings(tmp_path, "linux", {"swp1": {}})
-    with pytest.raises(BadInput, match="no read-back of linux"):
-        switch_ends(read)
+    refused("no read-back of linux", switch_ends, read)
 
 
 def test_neighbours_come_from_the_counter_reading(tmp_path):
@@ -188,8 +188,7 @@ def test_nxos_neighbours_cut_short_are_refused(last):
     """Catches half a name (`Swit` of `Switch1`) taken for a neighbour, and those after the cut for none."""
     whole = NXOS_LLDP.replace("System Name: n1", "System Name: Switch1")
     cut = whole[: whole.index(last) + len(last)]
-    with pytest.raises(BadInput, match="NX-OS's LLDP is cut short"):
-        neighbours_of(reading("nxos", neighbours=cut))
+    refused("NX-OS's LLDP is cut short", neighbours_of, reading("nxos", neighbours=cut))
 
 
 def test_what_a_neighbour_writes_of_itself_moves_no_nxos_cable():
@@ -225,8 +224,7 @@ Total entries displayed: 2
 def test_nxos_neighbours_fewer_than_counted_are_refused():
     """Catches a block lost from the middle of the report."""
     lost = NXOS_LLDP.replace("Chassis id: 4321", "Chassis: 4321")
-    with pytest.raises(BadInput, match="1 neighbours of 2"):
-        neighbours_of(reading("nxos", neighbours=lost))
+    refused("1 neighbours of 2", neighbours_of, reading("nxos", neighbours=lost))
 
 
 OS10_LLDP = (Path(__file__).parent / "printed/os10_lldp.txt").read_text()
@@ -246,8 +244,7 @@ def test_os10_neighbours_are_read_from_its_lldp():
 def test_os10_neighbours_cut_short_are_refused(last):
     """Catches half a name taken for a neighbour, and those after the cut for none."""
     cut = OS10_LLDP[: OS10_LLDP.index(last) + len(last)]
-    with pytest.raises(BadInput, match="OS10's LLDP is cut short"):
-        neighbours_of(reading("os10", neighbours=cut))
+    refused("OS10's LLDP is cut short", neighbours_of, reading("os10", neighbours=cut))
 
 
 def test_os9_neighbours_are_read_from_its_lldp():
@@ -276,8 +273,7 @@ def test_os9_neighbours_are_read_from_its_lldp():
 def test_os9_neighbours_cut_short_are_refused(old, new):
     """Catches a port whose neighbour was lost on the way taken for one that hears nobody."""
     assert OS9_LLDP.count(old) == 1
-    with pytest.raises(BadInput, match="OS9's LLDP"):
-        neighbours_of(reading("os9", neighbours=OS9_LLDP.replace(old, new)))
+    refused("OS9's LLDP", neighbours_of, reading("os9", neighbours=OS9_LLDP.replace(old, new)))
 
 
 # What each system prints of a spine whose port has a description, as ports of switches do.

@@ -14,6 +14,7 @@ import pytest
 from shakedown.nos.registry import counters_of, known
 from shakedown.nos.system import COUNTERS, Classes
 from shakedown.records.reading import BadInput
+from tests.kit.refusal import refused
 from tests.unit.nos.os9_printed import OS9_COUNTERS, OS9_PORT
 
 CLASSES = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)
@@ -306,8 +307,7 @@ def test_os10_ports_are_read_each_way():
 )
 def test_os10_port_that_is_something_else_is_refused(old, new, says):
     """Catches another port's counters, an error message, or a rounded number, read as this port's."""
-    with pytest.raises(BadInput, match=says):
-        counters_of("os10")({"interface ethernet1/1/4": OS10_PORT.replace(old, new)}, CLASSES)
+    refused(says, counters_of("os10"), {"interface ethernet1/1/4": OS10_PORT.replace(old, new)}, CLASSES)
 
 
 def test_os10_port_cut_short_is_not_zero():
@@ -367,8 +367,7 @@ def test_os9_before_it_printed_drops_by_wred():
 )
 def test_os9_port_that_is_something_else_is_refused(old, new, says):
     """Catches another port's counters, an error message, or a rounded number, read as this port's."""
-    with pytest.raises(BadInput, match=says):
-        os9(OS9_PORT.replace(old, new))
+    refused(says, os9, OS9_PORT.replace(old, new))
 
 
 @pytest.mark.parametrize(

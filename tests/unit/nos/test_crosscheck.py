@@ -7,8 +7,8 @@ import pytest
 
 from shakedown.nos.crosscheck import End, SwitchCable, cross_check
 from shakedown.nos.lldp import neighbours
-from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 
 CABLES = [
     SwitchCable(host="n1", netdev="fab0", switch="leaf0", port="swp1", rail="rail0"),
@@ -157,8 +157,7 @@ def test_lldp_of_a_real_leaf_names_hosts_and_interfaces():
 
 def test_lldp_of_something_else_is_refused():
     """Catches an error message read as no neighbours."""
-    with pytest.raises(BadInput, match="json0"):
-        neighbours('{"error": "unable to connect"}')
+    refused("json0", neighbours, '{"error": "unable to connect"}')
 
 
 LINKS = [

@@ -11,6 +11,7 @@ from shakedown.plan.scope import WantedScope
 from shakedown.plan.time_limits import DEFAULT_S, longest_s
 from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 from tests.kit.site import document, hosts, one_node, plan_site
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -45,8 +46,7 @@ def test_times_are_read_as_slurm_writes_them(text, seconds):
 @pytest.mark.parametrize("text", ["", "0", "1h", "1:2:3:4", "-5", "12:00:00; rm", 14_400, 30, None, True])
 def test_what_is_no_time_is_refused(text):
     """Catches: 4:00:00 without quotes, which YAML reads as 14400 and Slurm would take for minutes."""
-    with pytest.raises(BadInput, match="time"):
-        seconds_of(text)
+    refused("time", seconds_of, text)
 
 
 def test_a_limit_is_written_rounded_up():
@@ -60,17 +60,14 @@ def test_a_job_that_is_too_long_is_refused_with_both_numbers():
     _, jobs = planned()
     longest = max(job.time_limit_s for job in jobs.jobs)
     assert planned(slurm_time(longest)) and planned("UNLIMITED")
-    with pytest.raises(
-        BadInput, match=rf"may take {longest} s, but slurm.max_job_time allows 60 s"
-    ) as refused:
+    with pytest.raises(BadInput, match=rf"may take {longest} s, but slurm.max_job_time allows 60 s") as told:
         planned("1")
-    assert "raise slurm.max_job_time" in str(refused.value)
+    assert "raise slurm.max_job_time" in str(told.value)
 
 
 def test_a_limit_that_is_no_time_is_refused_by_its_key():
     """Catches: a misspelt limit that reads as none."""
-    with pytest.raises(BadInput, match=r"slurm.max_job_time 14400: 14400 is no time in quotes"):
-        planned(14_400)
+    refused(r"slurm.max_job_time 14400: 14400 is no time in quotes", planned, 14_400)
 
 
 def test_a_part_is_held_to_the_limit_without_what_it_leaves_out():
@@ -78,10 +75,8 @@ def test_a_part_is_held_to_the_limit_without_what_it_leaves_out():
     longest = max(job.time_limit_s for job in planned(nodes=6)[1].jobs)
     part = WantedScope(nodes=("n1",), partners=1)
     needs = max(job.time_limit_s for job in planned(nodes=6, wanted=part)[1].jobs)
-    assert minutes(needs) < minutes(longest)
-    assert planned(slurm_time(needs), nodes=6, wanted=part)
-    with pytest.raises(BadInput, match=r"slurm\.max_job_time allows"):
-        planned("1", nodes=6, wanted=part)
+    assert minutes(needs) < minutes(longest) and planned(slurm_time(needs), nodes=6, wanted=part)
+    refused(r"slurm\.max_job_time allows", planned, "1", nodes=6, wanted=part)
 
 
 def test_what_a_partition_must_allow():

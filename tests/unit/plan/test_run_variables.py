@@ -10,8 +10,8 @@ import pytest
 from shakedown.benchmarks.planning import site_of
 from shakedown.commands import cli
 from shakedown.plan.scope import with_variables
-from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 from tests.kit.site import WHERE, document, one_host
 
 ROOT = Path(__file__).parents[3]
@@ -62,14 +62,12 @@ def test_the_report_says_so():
 )
 def test_nothing_else_gets_into_a_job(variables, says):
     """Catches: a variable that loads code into every rank, or a second one behind a line feed."""
-    with pytest.raises(BadInput, match=says):
-        with_variables(site(nccl=NCCL), variables)
+    refused(says, with_variables, site(nccl=NCCL), variables)
 
 
 def test_a_site_without_collectives_is_refused():
     """Catches: variables that nothing uses, and a run that is taken for configuration B."""
-    with pytest.raises(BadInput, match="which alone take variables"):
-        with_variables(site_of(document(), WHERE), {"NCCL_ALGO": "Ring"})
+    refused("which alone take variables", with_variables, site_of(document(), WHERE), {"NCCL_ALGO": "Ring"})
 
 
 @cases(

@@ -10,6 +10,7 @@ from shakedown.records.base import Outcome, Stage
 from shakedown.records.reading import BadInput
 from tests.kit import records
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 from tests.kit.site import WHERE, document, hosts, plan_site
 
 
@@ -166,9 +167,9 @@ def test_leading_zeros_are_kept():
 )
 def test_what_names_no_node_is_refused(text, said):
     """Catches: a mistyped node that is silently left out of what was asked for."""
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as error:
         named_nodes(site(), [text])
-    assert said in str(refused.value)
+    assert said in str(error.value)
 
 
 def test_unknown_rails_and_stages_are_refused(shakedown):
@@ -184,8 +185,7 @@ def test_unknown_rails_and_stages_are_refused(shakedown):
 
 def test_a_part_without_anything_to_measure_is_refused():
     """Catches: a plan of nothing, which nothing could fail."""
-    with pytest.raises(BadInput, match="nothing of application is left to measure"):
-        plan_of(stages=(Stage.APPLICATION,))
+    refused("nothing of application is left to measure", plan_of, stages=(Stage.APPLICATION,))
 
 
 def pairs_of(plan, test: str = "ib_write_bw"):
@@ -276,5 +276,4 @@ def test_a_stage_is_planned_though_another_has_no_references():
     assert "none" not in plan.references
     assert judge(plan, measured(plan)).outcome is Outcome.PASS
     for stages in ((), (Stage.FABRIC,), (Stage.FABRIC, Stage.COLLECTIVE)):
-        with pytest.raises(BadInput, match="2 cells have no reference: ib_read_lat"):
-            planned(*stages)
+        refused("2 cells have no reference: ib_read_lat", planned, *stages)

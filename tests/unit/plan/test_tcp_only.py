@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.inventory import site_of
-from shakedown.records.reading import BadInput
+from tests.kit.refusal import refused
 from tests.kit.site import plan_site
 
 WHERE = Path("inventory")
@@ -89,8 +87,7 @@ def test_a_shared_gpu_is_told_to_the_job_and_to_the_reader():
 
 def test_rdma_is_not_expected_where_there_is_none():
     """Catches: a run of hours whose proof can only fail."""
-    with pytest.raises(BadInput, match=r"nccl\.expect\.network: socket"):
-        jobs_of(nccl())
+    refused(r"nccl\.expect\.network: socket", jobs_of, nccl())
 
 
 def test_mpi_goes_over_the_rails_too():

@@ -12,9 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 import shakedown
 from shakedown.records import base
 from shakedown.records.plan import Waiver
-from shakedown.records.reading import BadInput, read_evidence, refusal
+from shakedown.records.reading import read_evidence, refusal
 from shakedown.records.wording import clipped
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 
 ROOM = Path(shakedown.__file__).parent
 # Documents of people; what our own programs write is refused as a whole.
@@ -106,8 +107,7 @@ TWICE = '{"wrong": 3, "wrong": 0}'
 def test_a_key_that_is_there_twice_is_refused_wherever_it_stands(tmp_path, name, text, line):
     """Catches: the last of two values taken, where a warning, spaces or a byte order mark lie before it."""
     (tmp_path / name).write_text(text, encoding="utf-8")
-    with pytest.raises(BadInput, match=f"{name}{line}: duplicate key 'wrong'"):
-        read_evidence(tmp_path / name)
+    refused(f"{name}{line}: duplicate key 'wrong'", read_evidence, tmp_path / name)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[0] NCCL INFO\n", '{"a": 1}\n{"a": 2}\n', "[1,0] # nThread 1\n"])

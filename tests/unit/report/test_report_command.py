@@ -9,11 +9,11 @@ import pytest
 from synthetic_run import Faults, make_plan, trainer_log, write
 
 from shakedown.commands.verdict import report
-from shakedown.records.reading import BadInput
 from shakedown.report import write as edge
 from shakedown.report.seal import SUMS
 from shakedown.run import folder as runs
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 from tests.kit.run import python
 
 WRITTEN = {"report.html", "junit.xml", "metrics.prom", "report.md", "verdict.json"}
@@ -65,8 +65,7 @@ def test_a_verdict_that_the_files_do_not_give_is_refused(tmp_path: Path) -> None
     edge.report(passed)
     (folder / "verdict.json").write_bytes((passed / "verdict.json").read_bytes())
     before = contents(folder)
-    with pytest.raises(BadInput, match=r"verdict\.json"):
-        command(folder)
+    refused(r"verdict\.json", command, folder)
     assert contents(folder) == before
 
 
@@ -101,8 +100,7 @@ def test_a_sealed_run_is_written_again_only_to_the_byte(tmp_path: Path) -> None:
     (folder / SUMS).write_text("sealed\n")
     edge.report(folder)
     (folder / "report.md").write_text("tampered")
-    with pytest.raises(BadInput, match="sealed"):
-        edge.report(folder)
+    refused("sealed", edge.report, folder)
     assert (folder / "report.md").read_text() == "tampered"
 
 
@@ -138,8 +136,7 @@ def test_raw_output_behind_a_link_is_refused(tmp_path: Path) -> None:
     path = folder / "raw/1002/ib_write_bw.txt"
     path.unlink()
     path.symlink_to(secret)
-    with pytest.raises(BadInput, match="symbolic link"):
-        command(folder)
+    refused("symbolic link", command, folder)
     assert not (folder / "report.html").exists()
 
 

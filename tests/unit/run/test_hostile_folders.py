@@ -11,9 +11,9 @@ import pytest
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.records.plan import MOST_CELLS
-from shakedown.records.reading import BadInput
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.key import make_key
+from tests.kit.refusal import refused
 from tests.kit.run import python
 
 MOST_CPU_S, MOST_MIB = 10, 1024
@@ -198,8 +198,7 @@ def test_a_reader_stays_in_its_job_folder(tmp_path):
     """Catches: `gpus=../../..` of a journal, which names a file outside the run."""
     (tmp_path / "job" / "gpu.g..").mkdir(parents=True)
     (tmp_path / "secret.csv").write_text("secret")
-    with pytest.raises(BadInput, match="is no name of a file in here"):
-        JobFolder(tmp_path / "job").text("gpu.g../../../secret.csv")
+    refused("is no name of a file in here", JobFolder(tmp_path / "job").text, "gpu.g../../../secret.csv")
 
 
 def test_a_reader_that_falls_over_an_output_costs_its_cells(lab, monkeypatch, shakedown):

@@ -21,6 +21,7 @@ from shakedown.run.lock import (
 )
 from tests.kit.cases import cases
 from tests.kit.files import script
+from tests.kit.refusal import refused
 
 
 def holder(**other) -> Holder:
@@ -71,8 +72,7 @@ def test_a_lock_is_never_taken_twice_as_free(tmp_path):
     """Catches: a lock written over one that came past the mutex, on a file system without flock."""
     lock = RunLock(tmp_path)
     lock.take(holder(), over=None)
-    with pytest.raises(BadInput, match="was taken at this moment"):
-        lock.take(holder(ticket="t2"), over=None)
+    refused("was taken at this moment", lock.take, holder(ticket="t2"), over=None)
     assert lock.holder().ticket == "t1"
     assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
 
@@ -117,8 +117,7 @@ def test_a_file_that_is_no_lock_is_refused(tmp_path, content):
         file.symlink_to("/etc/passwd")
     else:
         file.write_text(content)
-    with pytest.raises(BadInput, match="is no lock of a run"):
-        RunLock(tmp_path).holder()
+    refused("is no lock of a run", RunLock(tmp_path).holder)
     assert file.is_symlink() == (content is None)
 
 

@@ -19,6 +19,7 @@ from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run
 from tests.kit.cases import cases
 from tests.kit.files import edited, script
+from tests.kit.refusal import refused
 from tests.kit.run import run_playbook
 
 
@@ -81,11 +82,10 @@ def test_the_copy_passes(run):
 def test_bad_line_is_refused_with_its_number(run, change, words):
     """Catches a line that is skipped, guessed at, or refused without saying where."""
     edit(run, 3, change)
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as told:
         judge_folder(run)
-    message = str(refused.value)
-    assert f"{run / 'results.jsonl'}:3: " in message and " -- " in message
-    assert words in message
+    message = str(told.value)
+    assert f"{run / 'results.jsonl'}:3: " in message and " -- " in message and words in message
     assert message.isprintable()
 
 
@@ -118,8 +118,7 @@ def test_run_killed_before_its_first_result(run):
 def test_broken_line_before_the_last_is_no_truncation(run):
     """Catches garbage in the middle that is taken for the end."""
     edit(run, 5, lambda line: line[:-30])
-    with pytest.raises(BadInput, match=r"results\.jsonl:5: "):
-        judge_folder(run)
+    refused(r"results\.jsonl:5: ", judge_folder, run)
 
 
 @pytest.mark.parametrize("name", ["plan.json", "results.jsonl", "counters.jsonl"])
@@ -129,8 +128,7 @@ def test_symbolic_links_are_refused(run, name):
     if (run / name).exists():
         (run / name).rename(target)
     (run / name).symlink_to(target)
-    with pytest.raises(BadInput, match=rf"{name}: cannot be read"):
-        judge_folder(run)
+    refused(rf"{name}: cannot be read", judge_folder, run)
 
 
 @pytest.mark.parametrize("place", ["raw", "raw/sub", "raw/sub/x.txt"])
@@ -143,8 +141,7 @@ def test_raw_behind_a_symbolic_link_is_refused(run, place):
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(outside / place.removeprefix("raw").lstrip("/"))
     edit(run, 2, set_field(raw="raw/sub/x.txt"))
-    with pytest.raises(BadInput, match=r"results\.jsonl:2: .*symbolic link"):
-        judge_folder(run)
+    refused(r"results\.jsonl:2: .*symbolic link", judge_folder, run)
 
 
 def test_raw_that_is_no_plain_file_is_no_evidence(run):
@@ -159,8 +156,7 @@ def test_pipe_does_not_hang(run):
     """Catches a reader that waits for ever on a named pipe."""
     (run / "results.jsonl").unlink()
     os.mkfifo(run / "results.jsonl")
-    with pytest.raises(BadInput, match="is not a plain file"):
-        judge_folder(run)
+    refused("is not a plain file", judge_folder, run)
 
 
 @cases(
@@ -175,9 +171,9 @@ def test_pipe_does_not_hang(run):
 def test_bad_plan_is_refused(run, content, words):
     """Catches a plan that is half-understood."""
     (run / "plan.json").write_bytes(content)
-    with pytest.raises(BadInput, match=words) as refused:
+    with pytest.raises(BadInput, match=words) as told:
         judge_folder(run)
-    assert str(refused.value).startswith(f"{run / 'plan.json'}: ")
+    assert str(told.value).startswith(f"{run / 'plan.json'}: ")
 
 
 def test_folder_that_is_none(tmp_path):
@@ -191,8 +187,7 @@ def test_plan_with_a_cell_planned_twice(run):
     """Catches double planning, which would count one measurement as two."""
     with edited(run / "plan.json") as plan:
         plan["items"].append(plan["items"][0])
-    with pytest.raises(BadInput, match="cell planned twice"):
-        judge_folder(run)
+    refused("cell planned twice", judge_folder, run)
 
 
 TWICE = {
@@ -219,8 +214,7 @@ def test_what_makes_two_cells_the_same(run, change):
     if change in ONCE.values():
         assert len(list(Run(run).plan.items)) == 2
         return
-    with pytest.raises(BadInput, match=r"cell planned twice: .*/n1,n2/rail0/forward/size_bytes=1"):
-        Run(run)
+    refused(r"cell planned twice: .*/n1,n2/rail0/forward/size_bytes=1", Run, run)
 
 
 def test_write_aside_leaves_old_or_new(tmp_path):
@@ -259,8 +253,7 @@ def test_a_plan_that_nothing_can_read_again_is_not_written(run, tmp_path, monkey
     runs.write_plan(tmp_path / "fits", plan)
     assert read_record(tmp_path / "fits" / "plan.json", type(plan)) == plan
     monkeypatch.setattr(runs, "LARGEST_DOCUMENT", len(runs.plan_to_json(plan)) - 1)
-    with pytest.raises(BadInput, match="plan fewer nodes"):
-        runs.write_plan(tmp_path / "large", plan)
+    refused("plan fewer nodes", runs.write_plan, tmp_path / "large", plan)
     assert not (tmp_path / "large").exists()
 
 
@@ -304,8 +297,7 @@ def test_read_record_checks_the_schema(tmp_path):
 
     path = tmp_path / "inventory.json"
     path.write_text('{"run": "r", "taken": "now"}')
-    with pytest.raises(BadInput, match="schema: missing"):
-        read_record(path, Snapshot)
+    refused("schema: missing", read_record, path, Snapshot)
 
 
 def test_counter_without_its_raw_output_is_no_evidence(tmp_path, decision_runs):
@@ -320,8 +312,7 @@ def test_a_number_that_no_counter_can_hold_is_refused(tmp_path, decision_runs, v
     """Catches an overflow while judging or localising: a traceback instead of file and line."""
     folder = Path(shutil.copytree(decision_runs / "counters" / "run", tmp_path / "run"))
     edit(folder, 2, set_field(after=value), name="counters.jsonl")
-    with pytest.raises(BadInput, match=r"counters\.jsonl:2: after: Input should be"):
-        judge_folder(folder)
+    refused(r"counters\.jsonl:2: after: Input should be", judge_folder, folder)
 
 
 CHECKOUT = Path(__file__).resolve().parents[3]

@@ -10,12 +10,13 @@ import pytest
 
 from noise_models import NOISE, parse_noise
 from shakedown.benchmarks.perftest.mesh.schedule import circle_rounds
-from shakedown.records.reading import LARGEST_DOCUMENT, BadInput
+from shakedown.records.reading import LARGEST_DOCUMENT
 from shakedown.run import folder as runs
 from shakedown.run.folder import PLAN, Run
 from shakedown.simulate.fabric import Scene, Shape, build_fabric, measure
 from shakedown.simulate.run import write_run
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 
 SHAPE = Shape(32, 2, pod=8, dips=0.0, spread=0.0)
 
@@ -89,8 +90,7 @@ def test_flows_share_links_and_leaves_drag():
 )
 def test_nonsense_is_refused_and_says_what_there_is(text, says):
     """Catches: a misspelt model or value that is silently another noise."""
-    with pytest.raises(BadInput, match=says):
-        parse_noise([text])
+    refused(says, parse_noise, [text])
 
 
 RUN_SHAPE = Shape(16, 2, pod=8)
@@ -210,8 +210,7 @@ def simulated(folder: Path, nodes: int) -> None:
 def test_a_fabric_whose_plan_nothing_can_read_again_leaves_nothing(tmp_path, monkeypatch):
     """Catches: results written for an hour before the plan turns out to be too large."""
     monkeypatch.setattr(runs, "LARGEST_DOCUMENT", 1000)
-    with pytest.raises(BadInput, match="plan fewer nodes"):
-        simulated(tmp_path / "r", 4)
+    refused("plan fewer nodes", simulated, tmp_path / "r", 4)
     assert list(tmp_path.iterdir()) == []
 
 

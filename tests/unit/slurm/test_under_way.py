@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.records.reading import BadInput
 from shakedown.run.lock import Holder
 from shakedown.slurm.client import NoAnswer
 from shakedown.slurm.run_control import make_ready
 from shakedown.slurm.under_way import Asked, Left, cancel_own, decide, own_jobs
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 
 THEIRS = Holder(
     run="r1",
@@ -104,8 +104,7 @@ def test_a_silent_slurm_is_not_an_empty_queue(tmp_path):
     from shakedown.slurm.under_way import clear, left_of
 
     assert left_of(tmp_path, Silent()).silent == "squeue: connect failure"
-    with pytest.raises(BadInput, match="cannot be ended"):
-        clear(tmp_path, Silent())
+    refused("cannot be ended", clear, tmp_path, Silent())
 
 
 JOBS_JSON = (
@@ -151,8 +150,7 @@ def test_the_broken_off_stage_is_cleared_and_whole_ones_are_kept(broken):
 def test_another_plan_is_another_run(broken, name):
     """Catches: a run gone on with under a plan that was made anew, its first stages judged by it."""
     run, digests = broken
-    with pytest.raises(BadInput, match=f"{name}: is not the controller's"):
-        make_ready(run, digests | {name: "0" * 64})
+    refused(f"{name}: is not the controller's", make_ready, run, digests | {name: "0" * 64})
     assert "fabric.a.a1" in names(run / "raw")
 
 
@@ -160,11 +158,9 @@ def test_a_complete_run_is_not_gone_on_with(broken):
     """Catches: a used run id that `resume` opens again, and a verdict made twice from different files."""
     run, digests = broken
     (run / "stages" / "fetched").touch()
-    with pytest.raises(BadInput, match="is complete"):
-        make_ready(run, digests)
+    refused("is complete", make_ready, run, digests)
 
 
 def test_a_run_that_is_not_there_is_not_gone_on_with(tmp_path):
     """Catches: a traceback, or an empty run judged, for a run id that was misspelt."""
-    with pytest.raises(BadInput, match="holds no run that was broken off"):
-        make_ready(tmp_path / "r9", {})
+    refused("holds no run that was broken off", make_ready, tmp_path / "r9", {})

@@ -4,9 +4,6 @@ import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import pytest
-
-from shakedown.records.reading import BadInput
 from shakedown.topology.distance import Distance
 from shakedown.topology.host_map import (
     Topology,
@@ -23,6 +20,7 @@ from shakedown.topology.host_map import (
 )
 from shakedown.topology.picture import picture
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 
 CAPTURE = Path(__file__).parent / "h200_vm.json"
 
@@ -198,8 +196,7 @@ def test_ranks_sit_beside_their_gpus_without_sharing_cores():
 
 def test_uneven_hosts_need_the_rank_file():
     """Catches ppr:N:numa on a host where it would put a rank on the wrong node."""
-    with pytest.raises(BadInput, match="use the rank file"):
-        mpi_options(host(switched()[:-2]))
+    refused("use the rank file", mpi_options, host(switched()[:-2]))
 
 
 def test_unknown_numa_node_is_no_placement():
@@ -207,8 +204,7 @@ def test_unknown_numa_node_is_no_placement():
     devices = switched()
     devices[0] |= {"numa_node": -1}
     for make in (gres_conf, rank_file):
-        with pytest.raises(BadInput, match="has no NUMA node"):
-            make(host(devices))
+        refused("has no NUMA node", make, host(devices))
 
 
 def test_rail_groups_are_the_switches_of_slurm():
@@ -252,8 +248,7 @@ def test_picture_is_valid_and_holds_every_device():
 )
 def test_hostile_documents_are_refused(change):
     """Each entry is something that a host must not be able to put into a picture or a configuration file."""
-    with pytest.raises(BadInput, match="no host topology"):
-        parse_topology(json.dumps(document(switched()) | change))
+    refused("no host topology", parse_topology, json.dumps(document(switched()) | change))
 
 
 def test_number_list_is_the_kernels():

@@ -12,9 +12,9 @@ from shakedown.benchmarks.gpu_integrity.output import parse_gpu_integrity
 from shakedown.benchmarks.gpu_rate import job
 from shakedown.daytwo.nightly.plan import alone_slots
 from shakedown.onnode.software import Ready
-from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.job import output, write_outputs
+from tests.kit.refusal import refused
 from tests.kit.run import collected, raw_of, write_run
 from tests.kit.site import one_node, plan_site
 
@@ -206,8 +206,7 @@ def test_less_than_ordered_does_not_count(judged, work, more, said):
 def test_damaged_output_is_refused(old, new, words):
     """Catches output that was cut, mixed or doubled."""
     assert [run.gpu for run in parse_gpu_integrity(REAL)] == [0]
-    with pytest.raises(BadInput, match=words):
-        parse_gpu_integrity(re.sub(old, new, REAL, count=1))
+    refused(words, parse_gpu_integrity, re.sub(old, new, REAL, count=1))
 
 
 def test_fp8_is_asked_only_of_cards_that_have_it():
@@ -218,8 +217,7 @@ def test_fp8_is_asked_only_of_cards_that_have_it():
         "A100-SXM": False,
         "X": False,
     }
-    with pytest.raises(BadInput, match="asks for fp8, and A100-SXM has none"):
-        planned({"n1": 1}, "A100-SXM", work=["fp8"])
+    refused("asks for fp8, and A100-SXM has none", planned, {"n1": 1}, "A100-SXM", work=["fp8"])
 
 
 def test_a_card_that_cannot_fp8_is_not_run(judged):

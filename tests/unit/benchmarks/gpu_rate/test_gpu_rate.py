@@ -25,6 +25,7 @@ from tests.kit.archive import unpack
 from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import output, write_outputs
+from tests.kit.refusal import refused
 from tests.kit.run import collected, raw_of, write_run
 from tests.kit.site import one_node, plan_site
 
@@ -397,8 +398,7 @@ def test_damaged_output_is_refused(recorded, old, new, words):
     text = (recorded / "healthy/gpu_rate.n1.jsonl").read_text()
     (run,) = parse_gpu_rate(text)
     assert (len(run.of("bf16")), len(run.of("fp8")), len(run.of("copy"))) == (20, 20, 20)
-    with pytest.raises(BadInput, match=words):
-        parse_gpu_rate(re.sub(old, new, text, count=1))
+    refused(words, parse_gpu_rate, re.sub(old, new, text, count=1))
 
 
 def test_the_first_percentile_is_the_slowest_of_few():
@@ -417,8 +417,7 @@ def test_a_site_without_pytorch_is_refused():
     """Catches a plan that no node can run."""
     _, _, site = planned()
     bare = site.model_copy(update={"software": {}})
-    with pytest.raises(BadInput, match="gpu_rate needs PyTorch"):
-        plan_site(bare, [PROFILES / "h200_gpu_rate.yml"])
+    refused("gpu_rate needs PyTorch", plan_site, bare, [PROFILES / "h200_gpu_rate.yml"])
 
 
 def test_it_has_its_turn_at_night():

@@ -25,10 +25,10 @@ from shakedown.benchmarks.inference.metrics import Inference, _weights_as_planne
 from shakedown.benchmarks.inference.peak import bottleneck, data_rate_gb_per_s, difference, extrapolated
 from shakedown.commands.sweeps import lines
 from shakedown.daytwo.interconnect_table import table
-from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 
 # PRIMERGY CDI paper, Gen5 H100 NVL, GB/s by GPUs; 5 and 6 without switches were extrapolated by the authors.
 PAPER = {
@@ -82,8 +82,7 @@ def test_what_the_paper_calls_equal_is_equal_and_no_full_path_is_extrapolated():
 
 def test_baseline_must_be_there():
     """Catches a table normalised to nothing."""
-    with pytest.raises(BadInput, match="no rates of the baseline"):
-        table(PAPER, "path9")
+    refused("no rates of the baseline", table, PAPER, "path9")
     assert extrapolated({}, 4) is None
 
 
@@ -130,8 +129,7 @@ def test_an_accuracy_of_other_weights_is_refused(workers, says):
     order = Inference(gpus=(1,), weights="/w.pt", weights_sha256="ab" * 32, images="/i.npy", labels="/l.npy")
     output = SimpleNamespace(order=order, file="inference.json")
     _weights_as_planned([{"worker": 0, "weights_sha256": "ab" * 32}], output)
-    with pytest.raises(BadInput, match=says):
-        _weights_as_planned(workers, output)
+    refused(says, _weights_as_planned, workers, output)
 
 
 @cases(

@@ -18,7 +18,6 @@ from shakedown.benchmarks.lora.output import parse_trainer
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics.training import SHAPES
 from shakedown.records.program import SOURCE
-from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
 from shakedown.run.nic_counters import JobFolder
@@ -26,6 +25,7 @@ from tests.kit.cases import cases
 from tests.kit.files import script
 from tests.kit.job import output as output_of
 from tests.kit.job import write_outputs
+from tests.kit.refusal import refused
 from tests.kit.run import collected, ran, raw_of, write_run
 from tests.kit.site import document, hosts, plan_site
 
@@ -385,8 +385,7 @@ def test_two_jobs_share_no_cell():
 
 def test_a_metric_without_a_reference_is_refused():
     """Catches: a throughput that nothing is expected of."""
-    with pytest.raises(BadInput, match="no reference for lora samples_per_s"):
-        plan_of(metrics=["samples_per_s"])
+    refused("no reference for lora samples_per_s", plan_of, metrics=["samples_per_s"])
 
 
 @cases(
@@ -401,8 +400,7 @@ def test_a_metric_without_a_reference_is_refused():
 )
 def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, told):
     """Catches: a misspelt or impossible setting found out on the cluster."""
-    with pytest.raises(BadInput, match=told):
-        plan_of(**changes)
+    refused(told, plan_of, **changes)
 
 
 def test_more_than_the_peak_is_impossible():

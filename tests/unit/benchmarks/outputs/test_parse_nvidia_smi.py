@@ -10,8 +10,8 @@ from shakedown.benchmarks.gpu.output import (
     parse_query,
     parse_topology,
 )
-from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
+from tests.kit.refusal import refused
 
 TOPOLOGY = captured.read("nvidia-smi_topo_m_4xH200.txt")
 NICS = (
@@ -68,8 +68,7 @@ def test_topology_with_nics():
 def test_damaged_topology_is_refused(damage, message):
     """Catches a matrix whose halves disagree, or that lost a line."""
     assert damage(NICS) != NICS
-    with pytest.raises(BadInput, match=message):
-        parse_topology(damage(NICS))
+    refused(message, parse_topology, damage(NICS))
 
 
 def test_query_with_header_and_units():
@@ -90,8 +89,7 @@ def test_a_list_that_is_empty_is_read_and_a_table_without_rows_is_not():
     for header in ("gpu_uuid, pid, used_gpu_memory [MiB]\n", "gpu_uuid, remapped_rows.pending\n"):
         assert parse_nvidia_smi(header).gpus == ()
     for text in ("gpu_uuid, pid", "index, uuid\n"):
-        with pytest.raises(BadInput, match="ends before the end of the table"):
-            parse_nvidia_smi(text)
+        refused("ends before the end of the table", parse_nvidia_smi, text)
 
 
 def test_query_without_header():
@@ -100,8 +98,7 @@ def test_query_without_header():
     result = parse_query(rows, fields=captured.QUERY_FIELDS)
     assert [gpu["index"] for gpu in result.gpus] == [0, 1]
     assert (result.gpus[0]["power.draw"], result.gpus[1]["power.draw"]) == (75.21, None)
-    with pytest.raises(BadInput, match="no header"):
-        parse_query(rows)
+    refused("no header", parse_query, rows)
 
 
 @cases(
@@ -120,8 +117,7 @@ def test_query_without_header():
 )
 def test_damaged_queries_are_refused(text, message):
     """Catches a GPU that cannot be read taken for one that is fine."""
-    with pytest.raises(BadInput, match=message):
-        parse_nvidia_smi(text)
+    refused(message, parse_nvidia_smi, text)
 
 
 def test_fields_with_capitals():
@@ -134,8 +130,7 @@ def test_a_gpu_twice():
     """Catches a GPU that is counted twice, and samples of a loop refused."""
     rows = "index, uuid\n0, GPU-a\n1, GPU-b\n"
     for more in ("0, GPU-c\n", "2, GPU-b\n"):
-        with pytest.raises(BadInput, match="appears twice"):
-            parse_query(rows + more)
+        refused("appears twice", parse_query, rows + more)
         assert len(parse_query(rows + more, samples=True).gpus) == 3
     stamped = "timestamp, index\n2026/11/20 12:00:00.000, 0\n2026/11/20 12:00:01.000, 0\n"
     assert len(parse_query(stamped).gpus) == 2
@@ -144,8 +139,7 @@ def test_a_gpu_twice():
 
 def test_a_header_that_was_not_asked_for():
     """Catches columns read under the names of another query."""
-    with pytest.raises(BadInput, match="expected were"):
-        parse_query(QUERY, fields=["index", "uuid"])
+    refused("expected were", parse_query, QUERY, fields=["index", "uuid"])
 
 
 def test_a_field_that_the_driver_has_given_up():
@@ -177,8 +171,7 @@ def test_retired_pages_of_one_gpu():
     row = "GPU-a, [N/A], [N/A], {} Bit ECC\n"
     text = "gpu_uuid, retired_pages.address, retired_pages.timestamp, retired_pages.cause\n"
     assert len(parse_query(text + row.format("Single") + row.format("Double")).gpus) == 2
-    with pytest.raises(BadInput, match="appears twice"):
-        parse_query(text + 2 * row.format("Single"))
+    refused("appears twice", parse_query, text + 2 * row.format("Single"))
 
 
 @cases(
@@ -189,8 +182,7 @@ def test_retired_pages_of_one_gpu():
 )
 def test_reports_are_no_queries(text):
     """Catches `nvidia-smi -q` refused for a header that it cannot have."""
-    with pytest.raises(BadInput, match="not a query's table"):
-        parse_nvidia_smi(text)
+    refused("not a query's table", parse_nvidia_smi, text)
 
 
 @cases(
@@ -201,5 +193,4 @@ def test_reports_are_no_queries(text):
 )
 def test_a_topology_that_was_copied_from_a_terminal(text):
     """Catches "no header, name the fields" told of a topology."""
-    with pytest.raises(BadInput, match="not as `nvidia-smi topo -m` prints it"):
-        parse_nvidia_smi(text)
+    refused("not as `nvidia-smi topo -m` prints it", parse_nvidia_smi, text)

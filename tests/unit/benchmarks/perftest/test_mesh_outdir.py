@@ -13,7 +13,7 @@ from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_o
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.judge.localise.outdir import Outdir, is_outdir
 from shakedown.judge.localise.suspects import first_pairs
-from shakedown.records.reading import BadInput
+from tests.kit.refusal import refused
 from tests.unit.benchmarks.perftest.local_mesh import spec_data
 
 START = "2026-01-01T00:00:00.000Z"
@@ -174,8 +174,7 @@ def test_what_is_no_file_is_refused(shakedown, folder, capsys, name, make):
     status, out, err = shakedown("mesh", "coverage", made.spec_file, made.out)
     assert (status, out, err.count("\n")) == (2, "", 1) and name in err
     if name.startswith("journal"):
-        with pytest.raises(BadInput, match=name):
-            lost_nodes(made.out, made.spec.nodes)
+        refused(name, lost_nodes, made.out, made.spec.nodes)
         (made.out / "spec.json").write_bytes(made.spec_file.read_bytes())
         assert ended([str(made.out)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
@@ -187,8 +186,7 @@ def test_a_damaged_journal_is_no_end(folder, line):
     made = folder()
     with (made.out / "journal.n2.jsonl").open("ab") as journal:
         journal.write(line + b"\n")
-    with pytest.raises(BadInput, match=r"journal\.n2\.jsonl:2: not a journal line"):
-        lost_nodes(made.out, made.spec.nodes)
+    refused(r"journal\.n2\.jsonl:2: not a journal line", lost_nodes, made.out, made.spec.nodes)
 
 
 @pytest.mark.parametrize("command", ["plan", "coverage", "confirm"])

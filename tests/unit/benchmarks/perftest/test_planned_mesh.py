@@ -11,9 +11,9 @@ from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.metrics import moved, perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.records.base import cell_id
-from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
+from tests.kit.refusal import refused
 from tests.kit.site import document, hosts, plan_site
 from tests.unit.benchmarks.perftest.local_mesh import LocalMesh
 
@@ -94,8 +94,7 @@ def test_one_way_and_both_ways_have_a_reference_each():
 @pytest.mark.parametrize("options", [{"cross_rail": True}, {"test": "ib_write_lat"}])
 def test_what_has_no_both_ways_is_refused(options):
     """Catches: a latency or a way across rails asked for both ways, and measured as something else."""
-    with pytest.raises(BadInput, match="bidirectional needs a bandwidth test between NICs of one rail"):
-        both_ways(**options)
+    refused("bidirectional needs a bandwidth test between NICs of one rail", both_ways, **options)
 
 
 @pytest.mark.parametrize(("count", "fits"), [(4_000_000, True), (8_000_000, False)])
@@ -117,8 +116,7 @@ def test_a_time_counts_the_iterations_of_one_side(tmp_path, count, fits):
     )
     output = output_of(tmp_path / "o.txt", record, job.settings, text)
     if not fits:
-        with pytest.raises(BadInput, match="this test counted over"):
-            list(perftest(output))
+        refused("this test counted over", list, perftest(output))
         return
     ((metric, value, *_),) = perftest(output)
     assert (metric, value) == ("bandwidth_both", pytest.approx(gbps, rel=1e-6))

@@ -14,6 +14,7 @@ from shakedown.nos.system import COUNTERS
 from shakedown.records.base import Stage
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading
+from tests.kit.refusal import refused
 
 READINGS = Path(__file__).parents[2] / "nos" / "readings"
 
@@ -145,19 +146,15 @@ def test_a_counter_that_went_back_has_no_difference():
 )
 def test_garbled_output_is_refused(label, change, words):
     """Catches text in place of a number read as 0."""
-    with pytest.raises(BadInput, match=words):
-        lines(load("before"), edited("after", label, change))
+    refused(words, lines, load("before"), edited("after", label, change))
 
 
 def test_two_readings_that_do_not_belong_together_are_refused():
     """Catches the counters of another switch, another cabling or the wrong order."""
     before, after = load("before"), load("after")
-    with pytest.raises(BadInput, match="not one before and one after"):
-        lines(after, before)
-    with pytest.raises(BadInput, match="switch changed"):
-        lines(before, after.model_copy(update={"switch": "leaf1"}))
-    with pytest.raises(BadInput, match="cabling changed"):
-        lines(before, after.model_copy(update={"cabling": after.cabling[1:]}))
+    refused("not one before and one after", lines, after, before)
+    refused("switch changed", lines, before, after.model_copy(update={"switch": "leaf1"}))
+    refused("cabling changed", lines, before, after.model_copy(update={"cabling": after.cabling[1:]}))
     with pytest.raises(BadInput, match="no counters are read from switch system 'ios'"):
         lines(before.model_copy(update={"nos": "ios"}), after.model_copy(update={"nos": "ios"}))
 
@@ -166,8 +163,7 @@ def test_a_cut_off_file_is_refused_in_one_line(tmp_path):
     """Catches half a file taken for a reading."""
     path = tmp_path / "leaf0.after.json"
     path.write_text((READINGS / "leaf0.after.json").read_text()[:5000])
-    with pytest.raises(BadInput, match="not JSON"):
-        load_reading(path)
+    refused("not JSON", load_reading, path)
 
 
 def test_port_names_of_every_system_fit_a_record():
@@ -216,8 +212,7 @@ def test_a_number_that_no_counter_can_hold_is_refused_in_one_line(value):
     def count_too_far(qdiscs):
         next(q for q in qdiscs if q["dev"] == "swp1" and q["handle"] == "20:")["packets"] = int(value)
 
-    with pytest.raises(BadInput, match=r"count|number"):
-        lines(load("before"), edited("after", "qdiscs", count_too_far))
+    refused(r"count|number", lines, load("before"), edited("after", "qdiscs", count_too_far))
 
 
 def test_a_sum_that_no_counter_can_hold_is_refused_in_one_line():
