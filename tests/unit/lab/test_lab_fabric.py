@@ -118,9 +118,7 @@ def test_another_size_than_the_inventorys_is_refused(nodes: int) -> None:
         FabricTopology(nodes)
 
 
-def test_the_inventory_has_every_switch_and_the_intents_links_are_the_labs(
-    fabric: FabricTopology, short_path: Any
-) -> None:
+def test_the_inventory_has_every_switch_and_the_intents_links_are_the_labs(fabric, short_path):
     """Catches: a rule in group_vars that names other ports than the lab's: LLDP would blame good cables."""
     listed = json.loads(inventory(short_path).stdout)
     assert listed["switches"]["children"] == ["leaf", "spine"]
@@ -353,9 +351,7 @@ def test_every_socket_path_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("no folder was ever too long")
 
 
-def test_a_run_folder_made_by_somebody_else_is_refused(
-    monkeypatch: pytest.MonkeyPatch, short_path: Path
-) -> None:
+def test_a_run_folder_made_by_somebody_else_is_refused(monkeypatch, short_path):
     """Catches a folder under /tmp prepared by another user, who would then own the lab's sockets."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(short_path / "state"))

@@ -127,9 +127,7 @@ def test_the_kernel_is_found_behind_a_false_start() -> None:
         bootfiles.extract_vmlinux(b"nothing in here")
 
 
-def test_no_disk_space_is_said_before_anything_is_built(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_disk_space_is_said_before_anything_is_built(monkeypatch, tmp_path):
     """Catches a build that dies after a minute, half-written, on a full disk."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(host, "require", lambda names: None)
@@ -173,9 +171,7 @@ def test_a_foreign_site_has_what_the_lab_has_and_more() -> None:
     assert foreign.digest() != own.digest()
 
 
-def test_prune_keeps_the_present_image_and_those_of_running_labs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_prune_keeps_the_present_image_and_those_of_running_labs(monkeypatch, tmp_path):
     """Catches a running lab whose disk is removed under it, and a cache that grows by 1 GB per change."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     store = tmp_path / "shakedown" / "images"

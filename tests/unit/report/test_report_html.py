@@ -216,9 +216,7 @@ def test_tables_have_headers_and_figures_have_names() -> None:
     (Faults(killed_job=True), Outcome.INCONCLUSIVE, "icon-open"),
     (Faults(nothing=True), Outcome.NOT_RUN, "icon-none"),
 )
-def test_the_verdict_is_the_first_heading_with_its_own_shape(
-    faults: Faults, outcome: Outcome, symbol: str
-) -> None:
+def test_the_verdict_is_the_first_heading_with_its_own_shape(faults, outcome, symbol):
     """Catches a verdict told by colour alone, or one that is not the judged one."""
     source = judged(make_plan(4, 2), faults)
     rendered, _ = page(source)

@@ -116,9 +116,7 @@ def test_a_small_run_lists_every_cell_once(small: Plan) -> None:
     assert passed == sorted(passed)
 
 
-def test_a_large_run_lists_the_bad_cells_and_counts_the_rest(
-    monkeypatch: pytest.MonkeyPatch, small: Plan
-) -> None:
+def test_a_large_run_lists_the_bad_cells_and_counts_the_rest(monkeypatch, small):
     """Catches an over-long list cut without a word."""
     monkeypatch.setattr(tables, "ALL_CELLS", 10)
     monkeypatch.setattr(tables, "MOST_CELLS", 4)

@@ -114,9 +114,27 @@ def test_query_without_header():
     (QUERY.replace("index, name", "index, index"), "appears twice"),
     ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "nvidia-smi failed"),
     ("No devices were found\n", "nvidia-smi failed"),
+    # `nvidia-smi -q` refused for a header that it cannot have.
+    (
+        "==============NVSMI LOG==============\n\nTimestamp : Fri Jul  3 22:10:46 2026\n",
+        "not a query's table",
+    ),
+    ("+-----+\n| NVIDIA-SMI 590.48.01              Driver Version: 590.48.01 |\n", "not a query's table"),
+    (
+        '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "x">\n<nvidia_smi_log>\n',
+        "not a query's table",
+    ),
+    # "no header, name the fields" told of a topology (github.com/luigifcruz/stelline,
+    # hardware/puget-threadripper-pro-wrx90.md).
+    (
+        "$ nvidia-smi topo -m\n        GPU0    GPU1    NIC0    NIC1    CPU Affinity    NUMA Affinity\n"
+        "GPU0     X      PHB     NODE    NODE    0-23    0\n",
+        "not as `nvidia-smi topo -m` prints it",
+    ),
+    ("GPU Topology Matrix:\n" + NICS, "not as `nvidia-smi topo -m` prints it"),
 )
 def test_damaged_queries_are_refused(text, message):
-    """Catches a GPU that cannot be read taken for one that is fine."""
+    """Catches a GPU that cannot be read taken for one that is fine, and a wrong reason for the refusal."""
     refused(message, parse_nvidia_smi, text)
 
 
@@ -172,25 +190,3 @@ def test_retired_pages_of_one_gpu():
     text = "gpu_uuid, retired_pages.address, retired_pages.timestamp, retired_pages.cause\n"
     assert len(parse_query(text + row.format("Single") + row.format("Double")).gpus) == 2
     refused("appears twice", parse_query, text + 2 * row.format("Single"))
-
-
-@cases(
-    "text",
-    "==============NVSMI LOG==============\n\nTimestamp : Fri Jul  3 22:10:46 2026\n",
-    "+-----+\n| NVIDIA-SMI 590.48.01              Driver Version: 590.48.01 |\n",
-    '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "x">\n<nvidia_smi_log>\n',
-)
-def test_reports_are_no_queries(text):
-    """Catches `nvidia-smi -q` refused for a header that it cannot have."""
-    refused("not a query's table", parse_nvidia_smi, text)
-
-
-@cases(
-    "text",  # github.com/luigifcruz/stelline, hardware/puget-threadripper-pro-wrx90.md
-    "$ nvidia-smi topo -m\n        GPU0    GPU1    NIC0    NIC1    CPU Affinity    NUMA Affinity\n"
-    "GPU0     X      PHB     NODE    NODE    0-23    0\n",
-    "GPU Topology Matrix:\n" + NICS,
-)
-def test_a_topology_that_was_copied_from_a_terminal(text):
-    """Catches "no header, name the fields" told of a topology."""
-    refused("not as `nvidia-smi topo -m` prints it", parse_nvidia_smi, text)
