@@ -1,8 +1,11 @@
-"""The map of a host: distances, pairs, what is wrong, and what Slurm and MPI are told."""
+"""The map of a host: distances, pairs, what is wrong, what Slurm and MPI are told, and the command."""
 
 import json
+import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
+
+import pytest
 
 from shakedown.topology.distance import Distance
 from shakedown.topology.host_map import (
@@ -21,6 +24,7 @@ from shakedown.topology.host_map import (
 from shakedown.topology.picture import picture
 from tests.kit.cases import cases
 from tests.kit.refusal import refused
+from tests.kit.run import python
 
 CAPTURE = Path(__file__).parent / "h200_vm.json"
 
@@ -254,3 +258,70 @@ def test_hostile_documents_are_refused(change):
 def test_number_list_is_the_kernels():
     """Catches a list that Slurm reads differently."""
     assert number_list([3, 1, 2, 8, 2]) == "1-3,8"
+
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def command(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user would."""
+    return python("-m", "shakedown", "topology", *argv)
+
+
+@pytest.fixture
+def capture(tmp_path):
+    """A file of the probe's output, with a change to its devices."""
+
+    def make(change=lambda devices: None) -> str:
+        devices = switched()
+        change(devices)
+        file = tmp_path / "n1.json"
+        file.write_text(json.dumps(document(devices)))
+        return str(file)
+
+    return make
+
+
+def test_good_host_passes_and_marks_the_nic_to_use(capture, tmp_path):
+    """Catches a table without the answer, cut-off addresses in a pipe, and a picture that is not written."""
+    done = command(capture(), "--svg", str(tmp_path / "n1.svg"))
+    assert (done.returncode, done.stderr) == (0, "") and "0000:10:10.0" in done.stdout
+    assert "PIX*" in done.stdout
+    assert (tmp_path / "n1.svg").read_text().startswith("<svg")
+
+
+def test_bad_host_fails_and_says_why(capture, shakedown):
+    """Catches exit status 0 on a host whose NIC trained down."""
+    status, out, _ = shakedown("topology", capture(lambda devices: devices[1].update(width=8)), "--json")
+    assert status == 1
+    answer = json.loads(out)
+    assert answer["problems"] == ["mlx5_3 (0000:10:11.0): PCIe link is x8, can be x16"]
+    assert answer["mpirun"] == ["--map-by", "ppr:2:numa", "--bind-to", "core"]
+
+
+def test_rail_groups_come_from_the_inventory(shakedown):
+    """Catches a topology.conf that names leaves where Slurm should see groups."""
+    status, out, err = shakedown("topology", REPOSITORY / "inventories/lab", "--switches")
+    assert (status, err) == (0, "") and out.startswith("SwitchName=group0 Nodes=")
+    assert out.count("SwitchName") == 1
+
+
+@cases(
+    "argv, words",
+    (["no-such-host.invalid"], "no-such-host.invalid: "),
+    (["--", "-oProxyCommand=true"], "shakedown: '-oProxyCommand=true' is no host"),
+    (["/nonexistent", "--switches"], "shakedown: /nonexistent: "),
+)
+def test_bad_input_is_one_line(argv, words, shakedown):
+    """Catches a traceback, and a host name that ssh takes for an option."""
+    status, _, err = shakedown("topology", *argv)
+    assert status == 2 and words in err
+    assert err.count("\n") == 1
+
+
+def test_garbage_is_refused_by_name(tmp_path, shakedown):
+    """Catches a half-written capture that is drawn as an empty host."""
+    file = tmp_path / "half.json"
+    file.write_text('{"schema": 1, "host": "n1"')
+    status, _, err = shakedown("topology", file)
+    assert status == 2 and str(file) in err
