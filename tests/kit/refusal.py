@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 
 
 def refused(words: str, call: Callable[..., object], *given: Any, **named: Any) -> None:

@@ -10,8 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shakedown.benchmarks.config import job as settings_job
-from shakedown.evidence.contents import note_contents
-from shakedown.evidence.job_record import failed_tasks
+from shakedown.evidence.job_folder import failed_tasks, note_contents
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import counters
 from tests.kit.cases import cases

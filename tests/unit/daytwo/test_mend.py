@@ -9,7 +9,6 @@ import pytest
 from shakedown.daytwo.draining import _entries
 from shakedown.daytwo.history.ingest import compact
 from shakedown.daytwo.history.report import fleet_history
-from shakedown.run.files import leftovers
 from shakedown.run.folder import leftovers
 from tests.kit.refusal import refused
 from tests.unit.daytwo.fleet import Night, names

@@ -22,13 +22,13 @@ from shakedown.discover.ask import answers_of
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Stage
 from shakedown.records.reading import BadInput
-from tests.kit.site import WHERE, document, plan_site
 from shakedown.records.results import Component, Snapshot
 from shakedown.records.writing import write_aside
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import Run, write_plan
 from tests.kit.cases import cases
 from tests.kit.refusal import refused
+from tests.kit.site import WHERE, document, plan_site
 from tests.unit.plan.test_scope import measured
 
 COSTS = {f"{test}/{rail}": 90.0 for test in ("write", "read", "lat") for rail in ("rail0", "rail1", "rail2")}

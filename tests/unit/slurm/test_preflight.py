@@ -16,7 +16,7 @@ from shakedown.records.reading import BadInput
 from shakedown.run.folder import to_json
 from shakedown.slurm import preflight
 from shakedown.slurm.client import NoAnswer, Slurm, fields
-from shakedown.slurm.preflight import check, fields, wanted
+from shakedown.slurm.preflight import check, wanted
 from shakedown.slurm.under_way import refuse_other_run
 from tests.kit.cases import cases
 from tests.kit.files import script

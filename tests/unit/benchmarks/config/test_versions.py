@@ -17,7 +17,7 @@ from shakedown.benchmarks.planning import site_of
 from shakedown.collect.run import collect
 from shakedown.discover.folder import _ordered
 from shakedown.judge.verdict import judge
-from shakedown.records.errors import BadInput
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Component, Part, Snapshot
 from shakedown.run.folder import Run
 from tests.kit.cases import cases
