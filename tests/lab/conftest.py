@@ -40,6 +40,7 @@ class Site:
     folder: Path
     inventory: Path = INVENTORY
     converged: bool = False
+    as_saved: bool = False  # but for faults that `fault_clear` undoes
     logs: list[Path] = field(default_factory=list)
 
     @cached_property
@@ -101,9 +102,21 @@ class Site:
     def restore(self) -> None:
         """Bring everything back to the state right after the playbook, and wait until Slurm is ready."""
         self.lab.restore(CONVERGED)
+        self.as_saved = False  # whoever asks for it changes machines
         self.wait_for_nodes(
             None, lambda state: state == "idle", "Slurm does not come back after the snapshot was restored"
         )
+
+    def clear(self) -> None:
+        """Undo planted faults, for a test that plants no others: a restored emulator is slow at first.
+
+        What a test before this one did to machines, and a clock that one lost, only a snapshot undoes.
+        """
+        if not self.as_saved or self.lab.mistimed():
+            self.restore()
+        elif any(machine.fault for machine in self.lab.status().machines):
+            self.lab.fault_clear()
+        self.as_saved = True
 
     def tell_neighbours(self) -> None:
         """Let lldpd say at once what is at its ports, and not within 30 s (tx-interval)."""
@@ -145,9 +158,10 @@ def converged(
     Where another fixture has a lab of that name, as `site` has for the whole session, this one gets a name of
     its own: to end that lab would fail every later test that begins with it.
 
-    With SHAKEDOWN_KEEP_LAB=1 it stays up for the next tests of the same playbooks, which begin with it.
+    With SHAKEDOWN_KEEP_LAB=1 it stays up for the next tests of the same playbooks, which begin with it. With
+    SHAKEDOWN_KEEP_LAB=new nothing has been done to it yet since it was converged.
     """
-    keep = os.environ.get("SHAKEDOWN_KEEP_LAB") == "1"
+    keep = os.environ.get("SHAKEDOWN_KEEP_LAB") in ("1", "new")
     if keep and (kept := _kept(name, folder, inventory)):
         yield kept
         return
@@ -161,6 +175,7 @@ def converged(
         made.converged, printed = made.play("site.yml")
         assert made.converged, f"site.yml failed in {CHECKOUT}:\n{printed[-4000:]}"
         lab.save(CONVERGED)
+        made.as_saved = True
         yield made
     finally:
         _IN_USE.discard(name)
@@ -177,8 +192,9 @@ def _kept(name: str, folder: Path, inventory: Path) -> Site | None:
         lab = cluster.Lab.open(name)
         if CONVERGED not in lab.status().snapshots:
             return None
-        kept = Site(lab, wheelhouse(Steps()), folder, inventory, converged=True)
-        kept.restore()
+        new = os.environ["SHAKEDOWN_KEEP_LAB"] == "new"
+        kept = Site(lab, wheelhouse(Steps()), folder, inventory, converged=True, as_saved=new)
+        kept.clear()
     except LabError:
         return None
     return None if lab.mistimed() else kept
@@ -208,10 +224,17 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture
-def fresh(site):
-    """The lab as it was right after the playbook, without faults."""
-    site.restore()
+def cleared(site):
+    """The lab without faults, for a test that changes no machine but by faults of the lab."""
+    site.clear()
     return site
+
+
+@pytest.fixture
+def fresh(cleared):
+    """The lab as it was right after the playbook, without faults; the test may change machines."""
+    cleared.as_saved = False
+    return cleared
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ def rewritten(site):
 
     n2 gets DSCP 0, n1 gets Not-ECT. Swapped cables carry everything.
     """
-    site.restore()
+    site.clear()
     site.lab.fault_rewrite_dscp("n2", "rail0")
     site.lab.fault_bleach_ecn("n1", "rail0")
     site.lab.fault_miswire("n1", "n2", "rail1")
@@ -72,7 +72,7 @@ def counted(site):
     Loss into n1 on rail0 (swp1), RoCE of n2 in another queue on rail0 (swp2), and a port to n1 on rail1 that
     holds everything back (swp3): for twice what a ping-pong may take one way.
     """
-    site.restore()
+    site.clear()
     site.lab.fault_loss("n1", "rail0", 2)
     site.lab.fault_wrong_dscp_map("n2", "rail0")
     site.lab.fault_delay("n1", "rail1", 220)

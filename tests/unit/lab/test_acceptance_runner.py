@@ -163,6 +163,28 @@ def test_a_kept_lab_is_used_once_its_slurm_has_its_nodes(fixtures, tmp_path, mon
     assert not list(states)
 
 
+def test_faults_alone_are_cleared_and_all_else_goes_back_to_the_snapshot(fixtures, tmp_path, monkeypatch):
+    """Catches: a test that begins with what an earlier one did to a machine, its fault, or a lost clock."""
+    monkeypatch.setenv("SHAKEDOWN_KEEP_LAB", "new")
+    done, machine = [], SimpleNamespace(fault="")
+    with fixtures.converged(2, "test", tmp_path) as made:
+        made.lab.restore = lambda _tag: done.append("restored")
+        made.lab.fault_clear = lambda: done.append("cleared")
+        made.lab.status().machines = [machine]
+    with fixtures.converged(2, "test", tmp_path) as site:
+        assert (site.lab, done) == (made.lab, [])
+        machine.fault = "loss 2 %"
+        site.clear()
+        assert done == ["cleared"]
+        site.lab.mistimed = lambda: ["n2"]
+        site.clear()
+        assert done == ["cleared", "restored"]
+        site.lab.mistimed = list
+        site.restore()
+        site.clear()
+        assert done == ["cleared", *["restored"] * 3]
+
+
 def test_a_repetition_makes_a_run_of_its_own(fixtures, tmp_path):
     """Catches: the second of three rounds refused, because its run id was used by the first."""
     site = fixtures.Site(None, tmp_path, tmp_path)
