@@ -45,19 +45,20 @@ def on_the_wire(site, *options):
     data = "udp port 4791 and not (udp[13:2] = 0 and udp[15] = 1)"  # the BTH's destination queue pair
     capture = f"tcpdump -ni fab0 -vv '{data}' > /tmp/wire.txt 2>&1"
     shell(site, "n2", f"({capture} & echo $! > /tmp/dump) < /dev/null")
-    # On a busy machine the server may not listen yet, and one that met a client that gave up may be gone:
-    # each try has its own. What fails to connect sends no data.
+    # On a busy machine the server may not listen yet when it says so, and one that met a client that gave up
+    # may be gone: each try has its own. What fails to connect sends no data.
+    serve = f"(stdbuf -oL timeout 120 {command} > /tmp/server.txt 2>&1 & echo $! > /tmp/server) < /dev/null"
+    waits = "for _ in $(seq 60); do grep -q Waiting /tmp/server.txt && break; sleep 0.5; done; sleep 1"
     said = []
     for _ in range(4):
-        serve = f"(timeout 120 {command} > /tmp/server.txt 2>&1 & echo $! > /tmp/server) < /dev/null; sleep 8"
-        shell(site, "n2", serve)
+        shell(site, "n2", f"{serve}; {waits}")
         client = shell(site, "n1", f"timeout 90 {command} 10.10.0.2; echo status $?")
-        server = shell(site, "n2", "sleep 2; kill $(cat /tmp/server) 2> /dev/null; cat /tmp/server.txt")
+        server = shell(site, "n2", "sleep 1; kill $(cat /tmp/server) 2> /dev/null; cat /tmp/server.txt")
         said.append(f"n1: {client}\nn2: {server}")
         if "status 0" in client:
             break
     assert "status 0" in client, "\n".join(said)
-    seen = shell(site, "n2", "sleep 3; kill $(cat /tmp/dump); sleep 1; cat /tmp/wire.txt")
+    seen = shell(site, "n2", "sleep 1; kill $(cat /tmp/dump); sleep 1; cat /tmp/wire.txt")
     return set(re.findall(r"\(tos (0x[0-9a-f]+),", seen))
 
 
