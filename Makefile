@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # The lab tests of CI, all in one lab of two nodes; `make test-lab` has the others.
-LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test_switch_faults.py
+LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_switch_faults.py tests/lab/test_hosts.py
 
 .PHONY: help setup acceptance test test-code test-slow test-spaces test-faults test-all test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock sbom clean
 
@@ -21,7 +21,8 @@ acceptance: setup  ## from a bare machine to a verdict in the embedded lab (KEEP
 unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
-# lab/ci.py has the phases, and which run beside which. Two of them by themselves are the next two targets.
+# lab/ci.py has the phases, and which run beside which; those without a lab only in time that the lab leaves. Some of them
+# by themselves are the next targets.
 test: setup  ## everything that CI runs: lint, test-code, test-spaces, test-bare, test-faults (about an hour on two cores)
 	@$(PYTHON) -m lab.ci
 
