@@ -119,10 +119,19 @@ class Site:
         self.as_saved = True
 
     def tell_neighbours(self) -> None:
-        """Let lldpd say at once what is at its ports, and not within 30 s (tx-interval)."""
-        for machine in ("leaf0", "n1", "n2"):
-            assert self.lab.ssh(machine, ["lldpcli", "update"]).returncode == 0, machine
-        time.sleep(5)
+        """Let lldpd say at once what is at its ports, and not within 30 s (tx-interval).
+
+        The leaf's was seen to hear nobody after a start, and not later either: it is started once more.
+        """
+        for _ in range(3):
+            for machine in ("leaf0", "n1", "n2"):
+                assert self.lab.ssh(machine, ["lldpcli", "update"]).returncode == 0, machine
+            time.sleep(5)
+            heard = self.lab.ssh("leaf0", ["lldpcli", "show", "neighbors", "summary"]).stdout
+            if "n1" in heard.split() and "n2" in heard.split():
+                return
+            assert self.lab.ssh("leaf0", ["systemctl", "restart", "lldpd"]).returncode == 0
+        pytest.fail(f"the leaf hears no node by LLDP:\n{heard}")
 
     def wait_for_nodes(self, name: str | None, wanted: Callable[[str], bool], complaint: str) -> None:
         """Wait until Slurm's state of a node, or of all, is a wanted one."""
