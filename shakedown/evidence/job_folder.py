@@ -420,13 +420,14 @@ def lost_files(
         return Lost()
     gone = departed(folder, job.files)
     whole = {**_nodes(folder, job), **unlike_given(folder, spec)}
+    # By their names alone: who claims a file in a journal is nothing to those that are gone.
     files, owner = {output.file for output in outputs}, writers(gone, spec.nodes, {})
     by_output, by_node = dict[str, str](), dict[str, str]()
     by_counters = _uncounted(folder, job, spec, gone)
     for name, how in gone.items():
         if name in files:
             by_output[name] = f"{name} {how}"
-        elif (node := owner.get(name)) and not name.startswith("counters."):
+        elif (node := owner.get(name)) and not name.startswith("counters."):  # those are in `by_counters`
             by_node.setdefault(node, f"{name} {how}")
         elif not node:
             whole.setdefault(name, how)

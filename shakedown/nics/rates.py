@@ -119,7 +119,7 @@ _MARKS = ("rdma.np_ecn_marked_roce_packets", "rdma.rx_ecn_marked_pkts")
 # queue that is beyond its threshold for a millisecond marks hundreds of packets.
 _UNMARKED_US = 1000
 # Bytes that RDMA received or sent, and those of a priority, by driver; how the part outside it is called.
-_RDMA_BYTES = (
+_BYTES_OF_PRIORITY = (
     ("ethtool.{}_vport_rdma_unicast_bytes", "ethtool.{}_prio{}_bytes"),
     ("rdma.{}_bytes", "ethtool.{}_bytes_pri{}"),
 )
@@ -258,7 +258,7 @@ def _of_other_priorities(before: Mapping[str, int], after: Mapping[str, int]) ->
     The sender tells whose fault it is: of many senders, one with another class hardly shows at the receiver.
     """
     found: dict[str, int | None] = {}
-    for rdma, of_priority in _RDMA_BYTES:
+    for rdma, of_priority in _BYTES_OF_PRIORITY:
         for way, name in _MISSED.items():
             total = _grown(before, after, (rdma.format(way),))
             if not _counted(before, after, (rdma.format(way),)):

@@ -102,8 +102,9 @@ def said_by_system(error: OSError) -> str:
 def _open(path: Path, fix: str) -> FileIO | None:
     """Open a plain file for reading, or return None if there is none.
 
-    A pipe would never end, and a link may lead anywhere, so both are refused. Raises BadInput: it is no plain
-    file, or cannot be read; `fix` says what to do about it.
+    A pipe would never end, and a link may lead anywhere, so both are refused; where others can put links into
+    the path itself, `run.share` opens it. Raises BadInput: it is no plain file, or cannot be read; `fix` says
+    what to do about it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

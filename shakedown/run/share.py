@@ -2,8 +2,9 @@
 
 Who can write there as the jobs' user, as the root of any node can, may put a link, a pipe or a device where a
 file is due. The submit host's user has files that no node may read or write, so that host opens nothing there
-in another way. Every part of a path is opened by itself with O_NOFOLLOW (open(2)): Python has no call of
-openat2, whose RESOLVE_NO_SYMLINKS says the same.
+in another way; what is read of a copy of the run goes through `records.reading`. Every part of a path is
+opened by itself with O_NOFOLLOW (open(2)): Python has no call of openat2, whose RESOLVE_NO_SYMLINKS says the
+same.
 """
 
 import fcntl
