@@ -36,8 +36,6 @@ from shakedown.records.wording import BLAMES, those
 from shakedown.run.chain import digest
 from shakedown.run.nic_counters import WHEN, counters_file
 from shakedown.run.ownership import BEFORE_IT_RUNS, CONTENTS, STDERR, is_of_nodes, writers
-from shakedown.run.redact import redact, redact_bytes
-from shakedown.run.secret_kinds import MASK
 from shakedown.run.share import Share
 
 # ReFrame's guard has said so when the job ended. A run is judged from its raw files, so it is asked again:
@@ -282,6 +280,8 @@ def given(spec: JobSpec) -> dict[str, str]:
 
 def unlike_given(folder: Path, spec: JobSpec) -> dict[str, str]:
     """Return which files that a job was given are missing from its folder, or not what they were."""
+    from shakedown.run.redact import redact, redact_bytes  # a fifth of a second, which few runs need
+
     found = {}
     for name, text in given(spec).items():
         # As secrets' names are gone from it: a target is called `environment`.
@@ -353,9 +353,14 @@ def _how(folder: Path, name: str, due: str | None) -> str:
         content = read_output(path)
     except (BadInput, OSError):
         return CHANGED
+    if _digest(content) == due:
+        return ""
+    from shakedown.run.redact import redact_bytes
+    from shakedown.run.secret_kinds import MASK
+
     # A later release finds secrets that the one of the day did not.
-    same = _digest(content) == due or (content != b"" and MASK.encode() in content)
-    return "" if same or _digest(redact_bytes(content)) == due else CHANGED
+    masked = content != b"" and MASK.encode() in content
+    return "" if masked or _digest(redact_bytes(content)) == due else CHANGED
 
 
 def _digest(content: bytes) -> str:

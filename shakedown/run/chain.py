@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shakedown.run.ownership import STDERR
-from shakedown.run.redact import redact, redact_bytes
 from shakedown.run.share import Share
 
 CHAIN, ACCOUNT, JOB = "chain.jsonl", "slurm.txt", "job.json"
@@ -32,6 +31,8 @@ def add(
 
     Raises OSError: the files cannot be written.
     """
+    from shakedown.run.redact import redact  # a fifth of a second, which not every reader needs
+
     share, job = Share(raw.parent), raw / folder
     share.write(job / ACCOUNT, redact(account).encode())
 
@@ -70,4 +71,6 @@ def _stderr(share: Share, path: Path) -> str | None:
 
 def digest(content: bytes) -> str:
     """Return the SHA-256 of what a file holds once secrets are gone from it."""
+    from shakedown.run.redact import redact_bytes
+
     return hashlib.sha256(redact_bytes(content)).hexdigest()
