@@ -128,7 +128,9 @@ class Site:
                 assert self.lab.ssh(machine, ["lldpcli", "update"]).returncode == 0, machine
             time.sleep(5)
             heard = self.lab.ssh("leaf0", ["lldpcli", "show", "neighbors", "summary"]).stdout
-            if "n1" in heard.split() and "n2" in heard.split():
+            # Of the fabric's ports: the management network tells of the same nodes.
+            on_ports = "".join(re.findall(r"Interface: +swp(?s:.*?)(?=\n---)", heard))
+            if re.search(r"SysName: +n1\b", on_ports) and re.search(r"SysName: +n2\b", on_ports):
                 return
             assert self.lab.ssh("leaf0", ["systemctl", "restart", "lldpd"]).returncode == 0
         pytest.fail(f"the leaf hears no node by LLDP:\n{heard}")
