@@ -21,8 +21,7 @@ acceptance: setup  ## from a bare machine to a verdict in the embedded lab (KEEP
 unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
-# lab/ci.py has the phases, and which run beside which; those without a lab only in time that the lab leaves. Some of them
-# by themselves are the next targets.
+# lab/ci.py has the phases, and which run beside which. Some of them by themselves are the next targets.
 test: setup  ## everything that CI runs: lint, test-code, test-spaces, test-bare, test-faults (about an hour on two cores)
 	@$(PYTHON) -m lab.ci
 

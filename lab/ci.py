@@ -1,4 +1,4 @@
-"""`make test`: all that CI runs, in phases. What needs no lab runs behind what does, in the time it leaves.
+"""`make test`: all that CI runs, in phases. The lab is made beside the linters and the tests that need none.
 
 A phase's output is kept in a file and shown in one piece, in the order of the table below: live while it is
 its turn, later where it ran beside another one. Whatever ends this program, the lab is taken down.
@@ -27,8 +27,6 @@ PROGRESS_S = 30.0
 _POLL_S = 0.2
 # How long a phase may clean up before it is killed.
 _PATIENCE_S = 30.0
-# With autogroup (sched(7)) Linux shares processors among sessions first, and each phase is a session.
-_BEHIND = ("sh", "-c", '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh")
 # What pytest says last, and CI counts by.
 _CLOSING = re.compile(r"(=+ )?\d+ (passed|failed|skipped|errors?|deselected|warnings?)\b.* in [\d.]+s\b")
 
@@ -42,13 +40,6 @@ class Phase:
     after: tuple[str, ...] = ()
     # It checks nothing: when nothing follows it any more, it is ended.
     prepares: bool = False
-    # It gets what processor time the others leave: no emulated machine waits for it.
-    behind: bool = False
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """What is started for it."""
-        return (*_BEHIND, *self.argv) if self.behind else self.argv
 
 
 def all_is_committed() -> bool:
@@ -76,10 +67,10 @@ def phases(lab: str, *, committed: bool) -> tuple[Phase, ...]:
         Phase("lab-converge", (*lab_command, "converge", "--name", lab), ("lab-up",), prepares=True),
         # Not while the lab boots: a kernel that boots on a busy host may give up its TSC (lab/clocks.py).
         Phase("test-spaces", (*target, "test-spaces"), ("lint", "lab-up")),
-        Phase(code, (*target, code), ("lint", "lab-up"), behind=True),
+        Phase(code, (*target, code), ("test-spaces",)),
         # Debian's own Python, and nothing that a machine in use has beside it.
-        Phase("test-bare", (*target, "SUITES=bookworm", "test-bare"), (code,), behind=True),
-        Phase("test-faults", (*target, "test-faults"), ("test-spaces", "lab-converge")),
+        Phase("test-bare", (*target, "SUITES=bookworm", "test-bare"), (code, "lab-converge")),
+        Phase("test-faults", (*target, "test-faults"), ("test-bare",)),
     )
 
 
@@ -203,7 +194,7 @@ class Run:
             output = self._folder / phase.name
             with output.open("wb") as to:
                 process = subprocess.Popen(
-                    phase.command,
+                    phase.argv,
                     cwd=CHECKOUT,
                     env=self._environment,
                     stdin=subprocess.DEVNULL,

@@ -45,7 +45,16 @@ def test_check_names_the_page_that_differs(tmp_path):
     """Catches: a check that passes whatever the files hold."""
     copy = tmp_path / "repository"
     copy.mkdir()
-    for name in ("docs", "inventories", "playbooks", "requirements", "roles", "shakedown", "tests"):
+    for name in (
+        "docs",
+        "inventories",
+        "playbooks",
+        "requirements",
+        "research",
+        "roles",
+        "shakedown",
+        "tests",
+    ):
         (copy / name).symlink_to(ROOT / name)
     (copy / "docs").unlink()
     subprocess.run(["cp", "-r", ROOT / "docs", copy / "docs"], check=True)
