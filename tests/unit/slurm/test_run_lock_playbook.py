@@ -23,20 +23,18 @@ def site(tmp_path):
         end(with_argument(f"--prefix={run}/reframe"))
 
 
-def broken_off(
-    site: SubmitHost, run: str = "one", *options: str, stage: str = "fabric", asking: bool = False
-) -> str:
-    """Start a run, kill its playbook in this stage, return what it printed; `asking`: others ask before."""
-    site.plan(run)
-    site.hang(stage)
-    child = site.start(run, *options)
-    site.until(lambda: site.text("queue"), f"the {stage} stage does not begin")
+def broken_off(site: SubmitHost, *, asking: bool = False) -> None:
+    """Start run `one`, kill its playbook in the fabric stage; `asking`: after others wanted to start."""
+    site.plan("one")
+    site.plan("two")
+    site.hang("fabric")
+    child = site.start("one")
+    site.until(lambda: site.text("queue"), "the fabric stage does not begin")
     assert json.loads(site.text("run.lock"))["pid"] == child.pid
     if asking:
-        site.plan("two")
         refused_while_it_runs(site, child.pid)
     os.kill(child.pid, signal.SIGKILL)
-    return " ".join(child.communicate()[0].split())
+    child.communicate()
 
 
 def refused_while_it_runs(site: SubmitHost, pid: int) -> None:
@@ -91,6 +89,31 @@ def test_a_run_that_was_broken_off_goes_on(site):
     assert "is complete, and its outputs were fetched" in said
 
 
+def test_a_run_that_was_broken_off_is_ended_for_another(site):
+    """Catches: a cancelled run whose ReFrame or jobs measure on beside the new one, and a blocked night."""
+    broken_off(site)
+    (site.home / "hangs").unlink()
+    with (site.home / "queue").open("a") as queue:
+        queue.write("5|mine|/home/alice\n")
+    _, said = site.play("two", "-e", "run_under_way=cancel")
+    assert "Report:" in said, said[-3000:]
+    assert not with_argument(f"--prefix={site.home}/runs/one/reframe")
+    assert (site.text("queue"), site.text("cancelled")) == ("5|mine|/home/alice\n", "70\n")
+    assert not (site.home / "run.lock").exists()
+
+
+def test_a_run_of_which_nothing_lives_blocks_nobody(site):
+    """Catches: an unattended night that last week's crash keeps from running, or that says nothing of it."""
+    broken_off(site)
+    (site.home / "hangs").unlink()
+    end(with_argument(f"--prefix={site.home}/runs/one/reframe"))
+    (site.home / "queue").write_text("")
+    status, said = site.play("two")
+    assert "was broken off and nothing of it runs any more: this run takes its place" in said, said[-3000:]
+    assert "Report:" in said
+    assert status != 0  # its verdict: the cells have no values
+
+
 @pytest.mark.parametrize("limit", ["n1", "!n2", "localhost,head,n1"])
 def test_a_limit_is_refused_in_a_sentence(site, limit):
     """Catches: --limit n1 answered with Ansible's internals, or a run that measures half of its plan."""
@@ -103,33 +126,16 @@ def test_a_limit_is_refused_in_a_sentence(site, limit):
     assert not (site.home / "run.lock").exists()
 
 
-NIGHT = ("--limit", "localhost,submit,switches,n1,n2", "-e", "stage_limit_s=600")
-
-
-def test_a_night_takes_the_place_of_runs_that_were_broken_off(site):
-    """Catches: an unattended night that last week's crash keeps from running, or that says nothing of it; a
-    cancelled run whose ReFrame or jobs measure on beside the new one; a PASS over drops, as somebody on the
-    share replaced the reading; watts that get lost; a night refused, for its limit to its own plan's nodes
-    or for its two files in raw/."""
-    broken_off(site)
-    end(with_argument(f"--prefix={site.home}/runs/one/reframe"))
-    (site.home / "queue").write_text("")  # nothing of it lives: the next one begins, though nobody said so
-    said = broken_off(site, "two", *NIGHT, stage="config")
-    assert "was broken off and nothing of it runs any more: this run takes its place" in said, said[-3000:]
-    assert json.loads(site.text("run.lock"))["run"] == "two"
-    assert (site.text("stages").split(), site.text("cancelled")) == (["config", "fabric", "config"], "")
-
-    (site.home / "hangs").unlink()  # the next one ends what lives of it
-    with (site.home / "queue").open("a") as queue:
-        queue.write("5|mine|/home/alice\n")
-    site.plan("three")
-    raw = site.runs / "three/raw"
-    assert json.loads((raw.parent / "plan.json").read_text())["nodes"] == ["n1", "n2"]
+def test_what_only_the_controller_writes_is_not_taken_from_the_share_by_night_either(site):
+    """Catches: a PASS over drops, as somebody on the share replaced the reading; watts that get lost; a night
+    refused, for its limit to its own plan's nodes or for its two files in raw/."""
+    site.plan("one")
+    assert json.loads((site.runs / "one/plan.json").read_text())["nodes"] == ["n1", "n2"]
     for name in ("nightly.json", "playbook.txt"):
-        (raw / name).write_text("{}")
+        (site.runs / "one/raw" / name).write_text("{}")
     own = {"server_power/n1.jsonl": "watts", "switches.fabric/leaf0.after.json": "the controller's"}
-    (raw / "server_power").mkdir()
-    (raw / "server_power/n1.jsonl").write_text(own["server_power/n1.jsonl"])
+    (site.runs / "one/raw/server_power").mkdir()
+    (site.runs / "one/raw/server_power/n1.jsonl").write_text(own["server_power/n1.jsonl"])
     reframe = site.home / "venv/bin/reframe"
     reframe.write_text(
         reframe.read_text()
@@ -140,19 +146,16 @@ for place in (run, Path(CONTROLLER)):
             file = place / "raw" / name
             file.parent.mkdir(exist_ok=True)
             file.write_text("forged" if place == run else "the controller's")
-""".replace("CONTROLLER", repr(str(raw.parent)))
+""".replace("CONTROLLER", repr(str(site.runs / "one")))
     )
-    status, said = site.play("three", *NIGHT, "-e", "run_under_way=cancel")
+    nights = ("--limit", "localhost,submit,switches,n1,n2", "-e", "stage_limit_s=600")
+    _, said = site.play("one", *nights)
     assert "Report:" in said, said[-3000:]
-    assert status != 0  # its verdict: the cells have no values
-    assert not with_argument(f"--prefix={site.home}/runs/two/reframe")
-    assert (site.text("queue"), site.text("cancelled")) == ("5|mine|/home/alice\n", "70\n")
-    assert not (site.home / "run.lock").exists()
-
+    raw = site.runs / "one/raw"
     assert {name: (raw / name).read_text() for name in own} == own
     assert not (raw / "paths.jsonl").exists()
     assert {path.name for path in raw.iterdir()} >= {"playbook.txt", "nightly.json"}
-    verdict = json.loads((raw.parent / "verdict.json").read_text())
+    verdict = json.loads((site.runs / "one/verdict.json").read_text())
     assert verdict["problems"][0].startswith(
         "somebody put paths.jsonl, server_power, switches.fabric on the share"
     )
