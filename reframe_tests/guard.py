@@ -35,12 +35,12 @@ from shakedown.onnode.noted import ORDER as ORDERED
 from shakedown.onnode.standing import SILENT_FILE, SILENT_S, WITH_SLURM
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.plan.time_limits import in_order
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Better, Stage, to_json
 from shakedown.records.plan import Plan
 from shakedown.records.reading import LARGEST_DOCUMENT, BadInput
 from shakedown.records.results import JobRecord, RunProblem
 from shakedown.run import chain, service
-from shakedown.run.folder import JOBS, ORDER, PLAN, RAW, to_json
+from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
 from shakedown.run.ownership import SECRET
 from shakedown.run.share import Share
 from shakedown.slurm.client import Slurm

@@ -31,9 +31,8 @@ from shakedown.daytwo.history.store import (
     table_of,
     write_parquet,
 )
-from shakedown.records.base import Better, Outcome
+from shakedown.records.base import Better, Outcome, to_json
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import to_json
 
 METRICS = 20
 START = datetime(2025, 11, 1, 2, tzinfo=UTC)

@@ -1,6 +1,6 @@
 """From a site's folder to plan and jobs with all the benchmarks, and what the plan leaves out and why."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from shakedown.intent.links import links, untouched
 from shakedown.intent.places import span
 from shakedown.intent.site import AbsentNode, Fabric, Site, SwitchHost
 from shakedown.intent.software import Sources
+from shakedown.nos.readings import port_name
 from shakedown.nos.registry import known
+from shakedown.physics.host_links import by_name
 from shakedown.plan.counters import bonded_nics, nic_cover, plan_counters, unknown_nics
 from shakedown.plan.draft import PlanDraft, none_allowed
-from shakedown.plan.jobs import Jobs, JobSpec, jobs_of_site, with_prolog
+from shakedown.plan.jobs import Jobs, JobSpec, SwitchLink, with_prolog
 from shakedown.plan.odds import power_words
 from shakedown.plan.scope import WantedScope, narrowed_plan, narrowed_site
 from shakedown.plan.time_limits import expectation, refuse_longer
@@ -377,3 +379,41 @@ def _with_software(job: JobSpec, sources: Sources) -> JobSpec:
     """Return a job that names where its programs come from."""
     used = {name: source for name, source in sources.items() if name in JOB_KINDS[job.kind].uses}
     return job.model_copy(update={"software": used}) if used else job
+
+
+def _links(site: Site) -> tuple[SwitchLink, ...]:
+    if not isinstance(site.fabric, Fabric):
+        return ()
+    plane = {spine: name for name, spines in site.fabric.switches.planes.items() for spine in spines}
+    return tuple(
+        SwitchLink(
+            leaf=link.leaf,
+            leaf_port=port_name(link.leaf_port),
+            spine=link.spine,
+            spine_port=port_name(link.spine_port),
+            plane=plane.get(link.spine),
+        )
+        for link in links(site.fabric.model_dump())
+    )
+
+
+def _gpu_model(site: Site, node: str) -> str:
+    """Return the model of GPU that a node's references are for; empty where it is none that is known here."""
+    model = site.of(node).scope.get("gpu")
+    return model if isinstance(model, str) and by_name(model) else ""
+
+
+def jobs_of_site(run: str, jobs: Iterable[JobSpec], site: Site, nodes: Collection[str]) -> Jobs:
+    """Return the jobs as the site has them submitted; `nodes` are those that the plan uses."""
+    return Jobs(
+        run=run,
+        jobs=tuple(jobs),
+        nics={node: site.nics[node] for node in nodes},
+        links=_links(site),
+        waits=site.acceptance.waits,
+        submit=site.slurm.job_options(),
+        prolog_s=site.slurm.prolog_s,
+        max_jobs=site.acceptance.max_jobs,
+        gpus={node: model for node in nodes if site.gpus.get(node) and (model := _gpu_model(site, node))},
+        shared_gpus=tuple(node for node in nodes if node in site.shared_gpus),
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 from shakedown.collect.outputs import Told, without_place
 from shakedown.evidence.job_folder import dead_nodes
 from shakedown.evidence.window import Window, job_window, longer_than, moment
-from shakedown.intent.site import NicSpec
+from shakedown.intent.nic import NicSpec
 from shakedown.nics.counter_sets import UNTRUSTED, lacking, unwrapped
 from shakedown.nics.families import family_of
 from shakedown.nics.rates import (

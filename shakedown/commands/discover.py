@@ -66,8 +66,8 @@ def discover(
     """
     from shakedown.discover.draft_site import describe
     from shakedown.discover.nics import read_table
+    from shakedown.records.base import to_json
     from shakedown.records.writing import write_aside
-    from shakedown.run.folder import to_json
 
     # Before anything is asked: what a wrong word would make all of it useless.
     table = None if cabling is None else read_table(cabling)

@@ -179,8 +179,9 @@ def _with_job_time(site: Site, given: str | None, *, asked: bool) -> Site:
 
 def deliver(made: Plan, jobs: Jobs, output: Path | None, *, as_json: bool) -> None:
     """Make the run folder, if one is wanted, and show the plan. Raises BadInput for a folder in use."""
+    from shakedown.records.base import to_json
     from shakedown.records.writing import write_aside
-    from shakedown.run.folder import to_json, write_plan
+    from shakedown.run.folder import write_plan
 
     if output is not None:
         _refuse_used(output)

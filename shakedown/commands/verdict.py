@@ -26,8 +26,9 @@ def verdict(
     worst: Annotated[int, typer.Option(min=0, help="How many cells to list, worst first.")] = 10,
 ) -> int:
     """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE, NOT-RUN or BASELINE."""
+    from shakedown.records.base import to_json
     from shakedown.records.reading import read_bytes
-    from shakedown.run.folder import VERDICT, refuse_sealed, to_json, write_verdict
+    from shakedown.run.folder import VERDICT, refuse_sealed, write_verdict
 
     result, notice = judged_from_raw(run)
     if write:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from shakedown.evidence import signatures
 from shakedown.evidence.signatures import Order, OrderedNode, OrderedTest, SealFinding, ordered_tests
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Better, params_text
+from shakedown.records.base import Better, params_text, to_json
 from shakedown.records.plan import Plan, Reference
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import BadInput, ExitStatus, read_bytes, read_record, refusal
@@ -32,7 +32,7 @@ from shakedown.records.results import Snapshot
 from shakedown.records.writing import write_aside
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
-from shakedown.run.folder import INVENTORY, JOBS, ORDER, ORDER_SIGNATURE, PLAN, to_json
+from shakedown.run.folder import INVENTORY, JOBS, ORDER, ORDER_SIGNATURE, PLAN
 
 _LARGEST = 16 << 20
 

@@ -8,6 +8,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from shakedown.intent import links, rules
 from shakedown.intent.acceptance import AcceptanceBase
+from shakedown.intent.nic import NicSpec
 from shakedown.intent.ordered import Ordered
 from shakedown.intent.slurm_block import JobTime, SlurmBlock
 from shakedown.intent.software import Sources
@@ -156,19 +157,6 @@ class Fabric(Record):
         if problems := [*rules.intent_problems(intent), *links.problems(intent)]:
             raise rules.Contradiction(problems)
         return self
-
-
-class NicSpec(Record):
-    """One fabric NIC as the inventory describes it."""
-
-    rail: Name
-    rdma_device: Name
-    netdev: Name
-    ipv4: str
-    leaf: Name | None = None
-    leaf_port: Name | None = None
-    # Its kernel driver, where the RDMA device's name does not tell it (rocep65s0f0).
-    driver: Name | None = None
 
 
 class TcpFabric(Record):

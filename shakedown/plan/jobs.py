@@ -8,17 +8,14 @@ place that decides what is measured.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from shakedown.intent.acceptance import Waits
-from shakedown.intent.links import links
-from shakedown.intent.site import Fabric, NicSpec, Site
+from shakedown.intent.nic import NicSpec
 from shakedown.intent.software import Sources
-from shakedown.nos.readings import port_name
-from shakedown.physics.host_links import by_name
 from shakedown.records.base import Document, Name, Params, Record, Stage
 
 _WAYS_OF_PERFTEST = ("qps", "connection", "sweep")
@@ -122,41 +119,3 @@ class Jobs(Document):
 def with_prolog(jobs: Iterable[JobSpec], prolog_s: int) -> list[JobSpec]:
     """Return the jobs with the time that the site's prolog or epilog takes: Slurm counts it as the job's."""
     return [job.model_copy(update={"time_limit_s": job.time_limit_s + prolog_s}) for job in jobs]
-
-
-def _links(site: Site) -> tuple[SwitchLink, ...]:
-    if not isinstance(site.fabric, Fabric):
-        return ()
-    plane = {spine: name for name, spines in site.fabric.switches.planes.items() for spine in spines}
-    return tuple(
-        SwitchLink(
-            leaf=link.leaf,
-            leaf_port=port_name(link.leaf_port),
-            spine=link.spine,
-            spine_port=port_name(link.spine_port),
-            plane=plane.get(link.spine),
-        )
-        for link in links(site.fabric.model_dump())
-    )
-
-
-def _gpu_model(site: Site, node: str) -> str:
-    """Return the model of GPU that a node's references are for; empty where it is none that is known here."""
-    model = site.of(node).scope.get("gpu")
-    return model if isinstance(model, str) and by_name(model) else ""
-
-
-def jobs_of_site(run: str, jobs: Iterable[JobSpec], site: Site, nodes: Collection[str]) -> Jobs:
-    """Return the jobs as the site has them submitted; `nodes` are those that the plan uses."""
-    return Jobs(
-        run=run,
-        jobs=tuple(jobs),
-        nics={node: site.nics[node] for node in nodes},
-        links=_links(site),
-        waits=site.acceptance.waits,
-        submit=site.slurm.job_options(),
-        prolog_s=site.slurm.prolog_s,
-        max_jobs=site.acceptance.max_jobs,
-        gpus={node: model for node in nodes if site.gpus.get(node) and (model := _gpu_model(site, node))},
-        shared_gpus=tuple(node for node in nodes if node in site.shared_gpus),
-    )

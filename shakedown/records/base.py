@@ -100,6 +100,11 @@ class Document(Record):
     model_config = ConfigDict(populate_by_name=True)
 
 
+def to_json(record: Record) -> bytes:
+    """Write a record as its file holds it, indented and to the byte the same for the same record."""
+    return (record.model_dump_json(by_alias=True, indent=1) + "\n").encode()
+
+
 class Stage(StrEnum):
     """The rungs of the ladder, lowest first."""
 

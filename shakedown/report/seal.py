@@ -18,7 +18,7 @@ from shakedown.evidence.attribution import order_findings
 from shakedown.evidence.orders import read as read_order
 from shakedown.evidence.signatures import Order, SealFinding
 from shakedown.judge.judged import judge_folder
-from shakedown.records.base import Outcome
+from shakedown.records.base import Outcome, to_json
 from shakedown.records.reading import LARGEST_DOCUMENT, BadInput, open_plain, read_bytes
 from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
@@ -33,7 +33,6 @@ from shakedown.run.folder import (
     leftovers,
     redacted_files,
     run_files,
-    to_json,
 )
 
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")

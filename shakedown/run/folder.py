@@ -12,7 +12,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Name, Record
+from shakedown.records.base import Name, to_json
 from shakedown.records.plan import Plan
 from shakedown.records.reading import (
     LARGEST_DOCUMENT,
@@ -188,11 +188,6 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
     # Most lines have no such letter, and one letter is found faster than a word.
     if not tidy or (b"N" in line and b"NaN" in line) or (b"I" in line and b"Infinity" in line):
         strict_json(line, path, number)
-
-
-def to_json(record: Record) -> bytes:
-    """Write a record as its file holds it, indented and to the byte the same for the same record."""
-    return (record.model_dump_json(by_alias=True, indent=1) + "\n").encode()
 
 
 def write_verdict(folder: Path, verdict: Verdict) -> None:

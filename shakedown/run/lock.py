@@ -17,11 +17,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shakedown.records.base import Document, Name
+from shakedown.records.base import Document, Name, to_json
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import BadInput, ExitStatus, read_as, read_record
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import to_json
 
 PROC = Path("/proc")
 _PLAYBOOK = "ansible-playbook"

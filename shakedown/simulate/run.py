@@ -6,26 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from shakedown.intent.site import NicSpec
+from shakedown.intent.nic import NicSpec
 from shakedown.judge.localise.model import Bools
 from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.plan.flow_paths import PATHS
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Better, Stage, to_json
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind, Remeasure
 from shakedown.records.reading import BadInput
 from shakedown.records.results import Component, CounterReading, Snapshot
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import (
-    COUNTERS,
-    JOBS,
-    PLAN,
-    RESULTS,
-    plan_to_json,
-    to_json,
-    write_inventory,
-    write_lines,
-)
+from shakedown.run.folder import COUNTERS, JOBS, PLAN, RESULTS, plan_to_json, write_inventory, write_lines
 from shakedown.simulate.fabric import MTU_BYTES, REACHED_OF_CEILING, Simulated
 from shakedown.statistics.robust import MOST_OUTSIDE
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.plan.time_limits import stage_limit_s
-from shakedown.records.base import Stage
+from shakedown.records.base import Stage, to_json
 from shakedown.records.program import ended, plain_environment, status_of, users_wishes
 from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord, RunProblem
 from shakedown.run import chain, service
-from shakedown.run.folder import JOBS, ORDER, RAW, to_json
+from shakedown.run.folder import JOBS, ORDER, RAW
 from shakedown.run.lock import RunLock
 from shakedown.run.share import Share
 from shakedown.slurm.client import Slurm

@@ -11,10 +11,11 @@ from lab.acceptance import mitogen
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.records.base import to_json
 from shakedown.records.plan import Plan
 from shakedown.records.verdict import Verdict
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import to_json, write_plan
+from shakedown.run.folder import write_plan
 from tests.kit.job import leave_the_rest, write_job
 from tests.kit.site import CHECKOUT
 

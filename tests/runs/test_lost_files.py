@@ -16,12 +16,12 @@ from shakedown.collect.run import collect
 from shakedown.evidence.job_folder import note_contents
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs, job_and_attempt
+from shakedown.records.base import to_json
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord
 from shakedown.records.verdict import Verdict
 from shakedown.records.writing import write_aside
 from shakedown.run import redact
-from shakedown.run.folder import to_json
 from tests.kit.cases import cases
 
 # The kinds of jobs of each, so that every kind of which there is a good run is here once.

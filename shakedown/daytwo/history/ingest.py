@@ -26,11 +26,12 @@ from shakedown.daytwo.history.store import (
 )
 from shakedown.evidence.job_folder import journal
 from shakedown.judge.judged import judge_run
+from shakedown.records.base import to_json
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import Run, job_folders, to_json
+from shakedown.run.folder import Run, job_folders
 
 # Of how many outputs an entry keeps the digest: the least ones, which two copies of any run have in common.
 OUTPUTS_KEPT = 32

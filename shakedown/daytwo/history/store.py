@@ -23,13 +23,12 @@ from pydantic import ValidationError
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.judge.verdict import Judged
-from shakedown.records.base import Better, Document, Name, Outcome, Stage, params_text
+from shakedown.records.base import Better, Document, Name, Outcome, Stage, params_text, to_json
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput, loads, read_bytes
 from shakedown.records.results import Snapshot
 from shakedown.records.verdict import CellVerdict
 from shakedown.records.writing import settle, write_aside
-from shakedown.run.folder import to_json
 
 WHOLE_JOB = "*"  # a value over more nodes than a pair belongs to none of them. No node can have this name.
 # A run whose own times differ by more than this from the time of its plan was made while a clock jumped.

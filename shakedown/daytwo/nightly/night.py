@@ -35,13 +35,13 @@ from shakedown.daytwo.nightly.playbook import NightlyConfig, measure
 from shakedown.daytwo.nightly.report import Night
 from shakedown.intent.site import Site
 from shakedown.judge.judged import judge_folder
-from shakedown.records.base import Document, Outcome
+from shakedown.records.base import Document, Outcome, to_json
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput
 from shakedown.records.verdict import Verdict
 from shakedown.records.writing import write_aside
 from shakedown.references.of_site import catalogue_of_site
-from shakedown.run.folder import JOBS, Run, to_json, write_plan, write_verdict
+from shakedown.run.folder import JOBS, Run, write_plan, write_verdict
 from shakedown.slurm.client import NodeState, Slurm
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from shakedown.run.folder import to_json
+from shakedown.records.base import to_json
 from tests.kit.job import leave_the_rest, write_job
 from tests.kit.site import document, hosts, plan_site
 from tests.unit.collect.test_collect import GOLDEN

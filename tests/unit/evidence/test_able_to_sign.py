@@ -16,7 +16,8 @@ from ordered import make_machine
 
 from shakedown.evidence import able_to_sign, signatures
 from shakedown.evidence.signatures import Order
-from shakedown.run.folder import ORDER, to_json
+from shakedown.records.base import to_json
+from shakedown.run.folder import ORDER
 from shakedown.run.service import TRIAL
 from tests.kit.cases import cases
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key

@@ -13,9 +13,9 @@ from shakedown.commands.localise import document
 from shakedown.judge.judged import CausesOfRun, judge_folder
 from shakedown.judge.localise.pair_results import PairResults
 from shakedown.judge.losses import Losses
-from shakedown.records.base import Stage
+from shakedown.records.base import Stage, to_json
 from shakedown.report.write import report
-from shakedown.run.folder import Run, to_json
+from shakedown.run.folder import Run
 from tests.kit import records
 from tests.kit.cases import cases
 from tests.kit.run import python

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.judge.verdict import judge
-from shakedown.records.base import Outcome
+from shakedown.records.base import Outcome, to_json
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
-from shakedown.run.folder import to_json
 from tests.kit import records
 
 NODES = tuple(f"n{i}" for i in range(1, 8))

@@ -11,7 +11,7 @@ import pytest
 
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Outcome
+from shakedown.records.base import Outcome, to_json
 from shakedown.records.program import no_cycle_search, status_of
 from shakedown.records.reading import BadInput, read_record
 from shakedown.records.writing import write_aside
@@ -260,7 +260,7 @@ def test_a_plan_that_nothing_can_read_again_is_not_written(run, tmp_path, monkey
 def test_the_jobs_of_a_run_are_read_once(run, monkeypatch):
     """Catches: a large jobs.json parsed anew for each route and again for the links of a verdict."""
     assert Run(run).jobs is None
-    (run / "jobs.json").write_bytes(runs.to_json(Jobs(run=Run(run).plan.run, jobs=(), nics={})))
+    (run / "jobs.json").write_bytes(to_json(Jobs(run=Run(run).plan.run, jobs=(), nics={})))
     opened = Run(run)
     assert opened.jobs is not None
     monkeypatch.setattr(runs, "read_record", None)

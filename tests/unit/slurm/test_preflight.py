@@ -12,8 +12,8 @@ import pytest
 
 from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.records.base import to_json
 from shakedown.records.reading import BadInput
-from shakedown.run.folder import to_json
 from shakedown.slurm import preflight
 from shakedown.slurm.client import NoAnswer, Slurm, fields
 from shakedown.slurm.preflight import check, wanted

@@ -12,6 +12,7 @@ LINE = '    "stream",\n'
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
+from shakedown.records.base import to_json
 from shakedown.benchmarks.disk import job
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
@@ -22,7 +23,7 @@ from shakedown.judge.words import subject
 from shakedown.intent.site import NoFabric, Site
 from shakedown.references.catalogue import Catalogue
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import to_json, write_plan
+from shakedown.run.folder import write_plan
 from tests.kit.job import leave_the_rest
 
 folder = Path(sys.argv[1])

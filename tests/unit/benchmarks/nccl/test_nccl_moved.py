@@ -9,7 +9,7 @@ from shakedown.benchmarks.nccl.settings import ExpectedWay, NcclSettings
 from shakedown.benchmarks.registry import TOOLS
 from shakedown.collect.counters import confirmed
 from shakedown.collect.outputs import Told
-from shakedown.intent.site import NicSpec
+from shakedown.intent.nic import NicSpec
 from shakedown.physics.collectives import Collective, least_crossing_bytes
 from shakedown.records.base import Stage
 from shakedown.records.results import OutputRecord

@@ -17,9 +17,9 @@ from shakedown.collect.run import collect
 from shakedown.intent.software import Sources
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import software
+from shakedown.records.base import to_json
 from shakedown.records.reading import BadInput
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import to_json
 from tests.kit.cases import cases
 from tests.kit.files import edited, script
 from tests.kit.refusal import refused
