@@ -17,9 +17,10 @@ from shakedown.references.files import load_profile
 PAGE = "docs/reference/audit.md"
 SOURCE = Path(__file__).with_name("audit.yml")
 HEAD = ("item", "printed", "held", "rows of the profile", "by which test, and how far")
-State = Literal["judged", "claimed", "calculated", "told", "not held"]
+State = Literal["judged", "offered", "claimed", "calculated", "told", "not held"]
 STATES = {
-    "judged": "cells of a run FAIL by it",
+    "judged": "a shipped plan measures it, and cells of a run FAIL by it",
+    "offered": "a site that names the profile is held to it; no shipped plan is",
     "claimed": "`shakedown sweeps` FAILs by it",
     "calculated": "`shakedown ceiling` gives it",
     "told": "shown beside the results, decides nothing",
@@ -42,7 +43,7 @@ class Item(Record):
 
     @model_validator(mode="after")
     def _shown(self) -> Item:
-        if self.state in ("judged", "claimed", "calculated") and not self.tests:
+        if self.state in ("judged", "offered", "claimed", "calculated") and not self.tests:
             raise ValueError(f"{self.item}: {self.state}, and no test shows it")
         if self.state in ("told", "not held") and not (self.why or self.tests):
             raise ValueError(f"{self.item}: {self.state}, and no reason")

@@ -40,6 +40,24 @@ def test_every_figure_that_the_audit_calls_judged_is_worsened(name):
     assert judged - told - measured - BY_A_TEST_OF_ITS_OWN.keys() == set(), "no shipped plan measures it"
 
 
+def test_what_no_shipped_plan_measures_is_called_offered():
+    """Catches: a figure called judged, or a whole profile, that no shipped inventory has in its plan."""
+    shipped = (*FOUR, *WORSENED, "gpu_host", "lab_gpus")
+    measured = {i.reference for name in shipped for i in planned(name).items if i.required and not i.not_run}
+    measured |= BY_A_TEST_OF_ITS_OWN.keys()
+    wrong = [
+        item.item
+        for one in publications()
+        for item in one.items
+        if (rows := set(item.rows_of(load_profile(one.profile))))
+        and (
+            (item.state == "judged" and not (rows & measured and set(item.figures) <= measured))
+            or (item.state == "offered" and rows & measured)
+        )
+    ]
+    assert not wrong
+
+
 @pytest.mark.parametrize("row", BY_A_TEST_OF_ITS_OWN)
 def test_an_exception_has_its_test_and_no_cell(row):
     """Catches: an exception whose test is gone, or that is planned by now and worsened like the rest."""
