@@ -331,6 +331,12 @@ def _checked(run: NcclResult, output: Output[NcclSettings], file: Path) -> NcclR
             f"it ran {run.iterations} iterations after {run.warmup_iterations} of warm-up, "
             f"{order.iterations} after {order.warmup} were planned"
         )
+    elif run.aggregated_iterations > 1 or run.cuda_graph:
+        what = (
+            f"agg iters: {run.aggregated_iterations}, graph: {run.cuda_graph}: calls one by one were planned"
+        )
+    elif strange := {row.redop for row in run.rows} - {"sum", "none"}:
+        what = f"it reduced by {', '.join(sorted(map(str, strange)))}, sum was planned"
     elif run.validation == 0 or not checked(run.rows, operation):
         what = "the data were not checked"
     if what:

@@ -291,6 +291,21 @@ def test_another_gpu_than_the_references_are_for(name, pattern, gpu, model, outc
     assert any(gpu in cell.reason and says in cell.reason for cell in bad) or outcome == "PASS"
 
 
+@cases(
+    "printed, instead, says",
+    ("agg iters: 1 ", "agg iters: 50 ", "agg iters: 50, graph: 0"),
+    ("graph: 0", "graph: 20", "agg iters: 1, graph: 20"),
+    ("float     sum", "float     max", "it reduced by max, sum was planned"),
+)
+def test_nccl_ran_as_planned(printed, instead, says, recorded_run):
+    """Catches: calls in one batch or one graph, whose rate passes as that of calls one by one."""
+    run = recorded_run("h200x4_nccl_healthy")
+    for path in run.glob("raw/*/nccl_all_reduce.r*.txt"):
+        path.write_text(path.read_text().replace(printed, instead))
+    problems = [m.problem for m in gather(run)[0] if m.test == "nccl_all_reduce"]
+    assert any(problem and says in problem.message for problem in problems)
+
+
 def test_what_is_said_of_a_foreign_folder_does_not_depend_on_the_place(run, tmp_path):
     """Catches: the run's own path in results.jsonl, so that an honest seal differs on another machine."""
     shutil.copytree(run / JOB, run / "raw/evil.a1")
