@@ -336,7 +336,7 @@ def _checked(run: NcclResult, output: Output[NcclSettings], file: Path) -> NcclR
             f"agg iters: {run.aggregated_iterations}, graph: {run.cuda_graph}: calls one by one were planned"
         )
     elif strange := {row.redop for row in run.rows} - {"sum", "none"}:
-        what = f"it reduced by {', '.join(sorted(map(str, strange)))}, sum was planned"
+        what = f"it reduced by {', '.join(sorted(strange))}, sum was planned"
     elif run.validation == 0 or not checked(run.rows, operation):
         what = "the data were not checked"
     if what:
