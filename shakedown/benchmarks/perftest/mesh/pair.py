@@ -54,6 +54,8 @@ _SERVER_GRACE_S = 5.0
 _FAILED_GRACE_S = 0.5
 _MARGIN_S = 15.0  # on top of the time that the other end may take for its part
 # After so many tries per rail of a slot in which perftest misses its clock's rate, the slot has no number.
+# Nor after tries that took as long as one client may, in all slots together: the job's time limit would end
+# them all, and with them the counters that are read at its end.
 _CLOCK_TRIES = 4
 
 
@@ -343,7 +345,8 @@ class PairWork:
         finally:
             for run in clients.values():
                 run.kill()
-        self.tally.measuring_s += max((run.duration_s for run in clients.values()), default=0.0)
+        took_s = max((run.duration_s for run in clients.values()), default=0.0)
+        self.tally.measuring_s += took_s
         idle |= {
             rail: f"{rail} failed: {run.last_words()}" for rail, run in clients.items() if run.exit_code != 0
         }
@@ -351,7 +354,8 @@ class PairWork:
         needs_rate = self.watch is unwatched
         clockless = {rail for rail, run in clients.items() if needs_rate and run.without_clock()}
         # A try in which something else went wrong as well is not repeated: that would hide the failure.
-        again = bool(clockless) and not idle and number < _clock_tries(slot)
+        in_time = self.store.set_aside_s + took_s < self.spec.timeout_s
+        again = bool(clockless) and not idle and in_time and number < _clock_tries(slot)
         exits: Mapping[str, Any] = {}
         heard = False
         try:
@@ -360,6 +364,7 @@ class PairWork:
             exits, heard = closed["exits"] if isinstance(closed.get("exits"), dict) else {}, True
         finally:
             repeat = again and heard and _all_well(exits, slot)
+            self.store.set_aside_s += took_s if repeat else 0.0
             for rail, run in clients.items():
                 # A client that has ended has its result, whatever becomes of the partner afterwards.
                 if repeat or (rail in clockless and not heard):

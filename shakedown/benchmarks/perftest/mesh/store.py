@@ -182,6 +182,8 @@ class NodeFiles:
         self._done: dict[tuple[object, ...], tuple[int, bool]] = {}
         # Outputs of the clients that were started, in order; empty: spoiled, so it has no value.
         self._started: dict[tuple[object, ...], list[str]] = {}
+        # How long outputs took that were set aside, for want of a clock: all of this start's rounds together.
+        self.set_aside_s = 0.0
         # (test, when it was started) of what an earlier start has measured.
         self._earlier: list[tuple[str, str]] = []
         try:

@@ -34,6 +34,20 @@ def test_for_want_of_a_clock_all_rails_run_again(mesh, times):
     assert not list(local.out.glob("*reverse*noclock*"))
 
 
+def test_tries_for_want_of_a_clock_do_not_outlast_the_job(mesh):
+    """Catches: tries of 20 s each until Slurm ends the job, and no counter is read that would name a loss."""
+    local = mesh(2, rails=2, rails_at_once=["all"])
+    local.faults = [
+        {"node": "n1", "side": "client", "device": "rxe0", "fault": "noclock", "times": 99},
+        {"node": "n1", "side": "client", "device": "rxe1", "fault": "slow"},
+    ]
+    local.run()
+    # Each takes a second and a little, and a client may take three.
+    assert local.journal("n1", "round")[0]["repeated"] == 2 * 2
+    [record] = found(local)["rail0"]
+    assert record.problem.message.endswith(", 3 times: n1 is too busy")
+
+
 def test_a_try_in_which_a_rail_failed_is_not_repeated_for_the_clock_of_another(mesh):
     """Catches: a crash set aside and forgotten, because its neighbour had no clock in the same try."""
     local = mesh(2, rails=2, rails_at_once=["all"])
