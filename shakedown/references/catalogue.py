@@ -158,6 +158,7 @@ SCOPE_KEYS: dict[str, type] = {
     "sequence_tokens": int,
     "lora_rank": int,
     "global_batch": int,
+    "steps": int,  # of a training: a loss is that of so many
     "data": str,  # of training: real data on the model's own weights, or generated
 }
 

@@ -47,6 +47,21 @@ def steps(called: Callable[[], torch.Tensor], model: torch.nn.Module) -> list[fl
     return seen
 
 
+def first_step(folder: Path, config: Any, sequences: torch.Tensor, dtype: Any) -> tuple[float, list[float]]:
+    """The loss of a step, and the gradients that the adapters get of it."""
+    spec = TrainingSpec(model=str(folder / "config.json"), device="cpu", compile=False, dtype=dtype)
+    trainee = build(spec, config)
+    allocate(trainee, spec, config, torch.device("cpu"))
+    with torch.no_grad():
+        for name, p in trainee.named_parameters():
+            if "lora_B" in name:  # at zero no gradient would reach A
+                p.fill_(0.01)
+    loss = trainee(sequences)
+    loss.backward()
+    grads = [p.grad.float().flatten() for p in trainee.parameters() if p.grad is not None]
+    return loss.item(), torch.cat(grads).tolist()
+
+
 def main(folder: Path) -> dict[str, Any]:
     """Return what is found of the model whose config.json lies in a folder."""
     about = {"sequence_tokens": TOKENS, "device": "cpu", "compile": False, "dtype": "fp32"}
@@ -76,6 +91,8 @@ def main(folder: Path) -> dict[str, Any]:
         found: torch.Tensor = other(input_ids=sequences, labels=sequences, use_cache=False).loss
         return found
 
+    if config.model_type != "mixtral":
+        result["fp8"] = [first_step(folder, config, sequences, kind) for kind in ("bf16", "fp8")]
     result["library"], result["ours"] = steps(library, other), steps(lambda: trainee(sequences), trainee)
     if config.model_type != "mixtral":
         saved = plain(config).unload()

@@ -62,6 +62,19 @@ def test_two_steps_are_those_of_transformers_and_peft(name, found):
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "mixtral"])
+def test_a_frozen_base_in_fp8_learns_as_in_bf16(name, found):
+    """Catches: a scale left out or applied twice, weights in the wrong order, a bias lost, no gradient."""
+    (loss, gradients), (loss8, gradients8) = found[name]["fp8"]
+    assert loss8 == pytest.approx(loss, rel=0.02)
+    product = sum(a * b for a, b in zip(gradients, gradients8, strict=True))
+    length, length8 = (sum(a * a for a in one) ** 0.5 for one in (gradients, gradients8))
+    # Gradients in e5m2 have two digits: 0.96 to 0.99 were seen. A product that is wrong gives about nothing.
+    assert product / length / length8 > 0.9
+    assert length8 == pytest.approx(length, rel=0.1)
+    assert 0 < product / length**2 != 1  # else it was not fp8
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "mixtral"])
 def test_saved_weights_give_the_loss_that_they_had(name, found):
     """Catches: a tied model that cannot be loaded, weights read into the wrong place."""
     assert found[name]["loaded"] == pytest.approx(found[name]["wanted"], rel=1e-5)

@@ -97,6 +97,8 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
     trainee = build(spec, config)
     compile_layers(trainee, spec)
     layout = spread(trainee, spec, cluster)
+    # Counted, not computed: models have biases and norms of their own.
+    held = sum(p.numel() for name, p in trainee.named_parameters() if "lora_" not in name)
     allocate(trainee, spec, config, cluster.device)
     adapters = Adapters(layout, spec)
     done = checkpoint.latest(checkpoints, spec) if spec.checkpoint_every else 0
@@ -105,10 +107,8 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
     shape = shape_of(config)
     flop = spec.flop_per_token(shape)
     gpu = Gpu(cluster.device)
-    peak = physics.peak_bf16_tflop_per_s(gpu.name)
+    peak = spec.peak_tflop_per_s(gpu.name)
     if cluster.rank == 0:
-        # Counted, not computed: models have biases and norms of their own.
-        held = sum(p.numel() for name, p in trainee.named_parameters() if "lora_" not in name)
         _header(spec, cluster, log, shape, held, adapters.count, flop, peak, gpu.name, done, alone)
     log.write(type="place", rank=cluster.rank, node=cluster.node, pid=os.getpid())
     dist.barrier()

@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from lora_trainer.data import Bytes, Tokenizer
+from lora_trainer.fp8 import fit_for_fp8, freeze_in_fp8
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics.training import SHAPES, TransformerShape
 from shakedown.records.reading import BadInput
@@ -33,7 +34,7 @@ SUPPORTED = {
     "olmo2": "its norms are as wide as all heads",
     "mixtral": "its experts are not split",
 }
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp8": torch.bfloat16}
 # A shape's weights are drawn with this deviation over the root of the hidden width: Llama's 0.02 at 4096. A
 # narrow model with 0.02 could not learn at all: its head's rows would be too short to tell tokens apart.
 _DEVIATION = 1.28
@@ -95,6 +96,8 @@ def config_of(spec: TrainingSpec) -> Any:  # noqa: ANN401
         odd = f"tensor parallelism does not fit {kind}: {SUPPORTED[kind]}"
     if kind == "mixtral" and _has_weights(spec):
         odd = "saved experts of mixtral are not read"
+    if kind == "mixtral" and spec.dtype == "fp8":
+        odd = "the experts of mixtral are not multiplied in fp8"
     if not odd and getattr(config, "final_logit_softcapping", None):
         odd = f"this {kind} caps its logits, which is not computed here"
     if odd:
@@ -187,8 +190,18 @@ def allocate(
     """Allocate the model's shards on a device and fill them: the same weights for every layout.
 
     Raises:
-        BadInput: weights are missing or of another shape.
+        BadInput: weights are missing or of another shape; a GPU without fp8, or with too little memory.
     """
+    if spec.dtype == "fp8":
+        fit_for_fp8(device)
+    if device.type == "cuda":
+        parts = [p.to_local() if isinstance(p, DTensor) else p for p in trainee.parameters()]
+        needed, free = sum(p.numel() * p.element_size() for p in parts), torch.cuda.mem_get_info(device)[0]
+        if needed > free:
+            raise BadInput(
+                f"the weights alone take {needed / 1e9:.4g} GB of a GPU that has {free / 1e9:.4g} GB free",
+                fix="shard them over more GPUs (layout fsdp), or train a smaller model",
+            )
     # No file holds a rotary frequency or the scale of an embedding: buffers stay as they were built.
     buffers = [buffer.to(device, copy=True) for buffer in trainee.buffers()]
     trainee.to_empty(device=device)
@@ -213,6 +226,8 @@ def allocate(
                 parameter.to_local().copy_(part.to_local())
             else:
                 parameter.copy_(whole)
+    if spec.dtype == "fp8":
+        freeze_in_fp8(trainee.base.model.layers)
 
 
 def plain_name(name: str) -> str:

@@ -54,6 +54,7 @@ def plan_lora(draft: PlanDraft, specs: tuple[TrainingSpec, ...]) -> None:
             "lora_rank": spec.lora_rank,
             "dtype": spec.dtype,
             "global_batch": spec.global_batch,
+            "steps": spec.steps,
             "data": "real" if spec.real else "generated",
         }
         params: Params = {**spec.params}
@@ -78,7 +79,7 @@ def plan_lora(draft: PlanDraft, specs: tuple[TrainingSpec, ...]) -> None:
             draft.add(entry, TEST, nodes=[nodes], params=params, not_run="" if installed else absent)
         if installed:
             draft.job(
-                f"{TEST}.{spec.label}.{spec.layout}.{spec.gpus_per_node}",
+                ".".join([TEST, *map(str, spec.params.values())]),
                 kind="lora",
                 tests=(TEST,),
                 nodes=nodes,
@@ -111,7 +112,7 @@ def _time_limit_s(
     """Return the time limit of a job in seconds, from its steps and the slowest that its references allow."""
     longest = _trained_s(spec, found)
     samples = spec.steps * spec.global_batch
-    peak = physics.peak_bf16_tflop_per_s(str(draft.site.acceptance.scope.get("gpu", "")))
+    peak = spec.peak_tflop_per_s(str(draft.site.acceptance.scope.get("gpu", "")))
     shape = physics.SHAPES.get(spec.label)
     if not longest and peak is not None and shape is not None and spec.device == "cuda":
         flop = spec.flop_per_token(shape)
@@ -149,7 +150,7 @@ def _expected_s(spec: TrainingSpec, found: Mapping[str, ReferenceEntry]) -> int 
 
 def _limit(draft: PlanDraft, reference: str, metric: str, spec: TrainingSpec, ranks: int) -> None:
     """Give a rate its physical limit: no GPU computes faster than its dense peak."""
-    peak = physics.peak_bf16_tflop_per_s(str(draft.site.acceptance.scope.get("gpu", "")))
+    peak = spec.peak_tflop_per_s(str(draft.site.acceptance.scope.get("gpu", "")))
     shape = physics.SHAPES.get(spec.label)
     if peak is None or shape is None or metric not in {"samples_per_s", "tokens_per_s", "mfu"}:
         return

@@ -140,7 +140,7 @@ def _rates(result: TrainerResult, spec: TrainingSpec, record: OutputRecord) -> I
             f"{result.summary.steps} steps {trained:.4g} min, loading and the rest {whole - trained:.4g} min"
         )
         yield Read("duration", max(trained, whole), "min", Better.LOWER, {}, told)
-    peak = physics.peak_bf16_tflop_per_s(header.device or "")
+    peak = spec.peak_tflop_per_s(header.device or "")
     shape = physics.SHAPES.get(spec.model)
     flop = header.flop_per_token
     counted = "matrix products"
@@ -159,8 +159,8 @@ def _rates(result: TrainerResult, spec: TrainingSpec, record: OutputRecord) -> I
 
 def _impossible(tokens_per_s: float, spec: TrainingSpec, header: TrainerHeader) -> RunProblem | None:
     """Return that the rate is more than the peak of the GPUs that the log names gives, where it is known."""
-    peak, shape = physics.peak_bf16_tflop_per_s(header.device or ""), physics.SHAPES.get(spec.model)
-    if not peak or shape is None or spec.dtype != "bf16":
+    peak, shape = spec.peak_tflop_per_s(header.device or ""), physics.SHAPES.get(spec.model)
+    if not peak or shape is None or spec.dtype == "fp32":
         return None
     flop = spec.flop_per_token(shape)
     most = header.world_size * peak * 1e12 / flop

@@ -18,6 +18,7 @@ from shakedown.physics.training import (
     TransformerShape,
     flop_per_token,
     lora_step_traffic,
+    peak_bf16_tflop_per_s,
 )
 from shakedown.records.reading import BadInput
 
@@ -63,7 +64,8 @@ class TrainingSpec:
     )
     gpus_per_node: int = 1  # processes a node, on a CPU too
     device: Literal["cuda", "cpu"] = "cuda"
-    dtype: Literal["bf16", "fp32"] = "bf16"
+    # fp8: the frozen weights of the layers are multiplied in it (ddp only), and all else is in bf16.
+    dtype: Literal["bf16", "fp32", "fp8"] = "bf16"
     steps: int = 60
     warmup_steps: int = 5  # neither compiled nor warm: trained, but left out of every rate
     sequence_tokens: int = 2048
@@ -104,6 +106,8 @@ class TrainingSpec:
             raise ValueError(f"warmup_steps must lie between 1 and steps - 1 = {self.steps - 1}")
         if "layout_overhead" in self.metrics and self.layout not in ("fsdp", "hsdp"):
             raise ValueError(f"metrics: layout_overhead is of fsdp and hsdp; {self.layout} has comm_share")
+        if self.dtype == "fp8" and self.layout != "ddp":
+            raise ValueError(f"dtype: fp8 is for layout ddp, not {self.layout}")
         for name in ("learning_rate", "clip", "hang_s", "start_s"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number")
@@ -136,7 +140,9 @@ class TrainingSpec:
     @property
     def params(self) -> dict[str, str | int]:
         """What tells the cells of one job from those of another."""
-        return {"model": self.label, "layout": self.layout, "gpus_per_node": self.gpus_per_node}
+        # Not a key of its own: bf16's job lacks it, and would measure the cells of both.
+        model = f"{self.label}-fp8" if self.dtype == "fp8" else self.label
+        return {"model": model, "layout": self.layout, "gpus_per_node": self.gpus_per_node}
 
     def replicas(self, nodes: int) -> int:
         """Return how many parts of a batch are computed at once: ranks, unless they share a model by TP."""
@@ -160,6 +166,15 @@ class TrainingSpec:
         """Return the FLOP that a trained token of a model needs in this job."""
         return flop_per_token(shape, sequence_tokens=self.sequence_tokens, lora_rank=self.lora_rank)
 
+    def peak_tflop_per_s(self, device: str) -> float | None:
+        """Return the dense peak of this job's products on a GPU, None if it is not known.
+
+        Of fp8 it is twice that of bf16 on every known GPU that has it. Head and attention stay in bf16, so
+        a whole job stays below.
+        """
+        peak = peak_bf16_tflop_per_s(device)
+        return peak * 2 if peak and self.dtype == "fp8" else peak
+
     def traffic(self, shape: TransformerShape, nodes: int) -> StepTraffic:
         """Return what collectives should move per step. Raises BadInput."""
         return lora_step_traffic(
@@ -170,7 +185,7 @@ class TrainingSpec:
             lora_rank=self.lora_rank,
             micro_batches=self.micro_batches(nodes),
             micro_batch_tokens=self.micro_batch * self.sequence_tokens,
-            weight_bytes=2 if self.dtype == "bf16" else 4,
+            weight_bytes=4 if self.dtype == "fp32" else 2,
         )
 
     @classmethod

@@ -410,6 +410,7 @@ def test_reframe_file(shakedown):
 # One-GPU figures of good H200s, a card each: h200_lora.yml and h200_gpu_rate.yml say where and when.
 GOOD = {
     "h200-lora-7b-1gpu": (9.532, 9.383, 9.364, 9.519, 9.513, 9.459, 9.685, 9.755),
+    "h200-lora-7b-fp8": (14.168, 14.041, 14.079, 14.091),
     "h200-rate-bf16": (670.5, 665.8, 653.9, 664.6, 665.1, 656.8, 675.9, 664.7, 666.9),
     "h200-lora-70b-4gpu": (3.511, 3.492, 3.445),
     "h200x4-resnet50-rate-1gpu": (36178, 36281),

@@ -403,11 +403,12 @@ def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, to
     refused(told, plan_of, **changes)
 
 
-def test_more_than_the_peak_is_impossible():
-    """Catches: a rate that no GPU can reach, taken for a very good one."""
+@pytest.mark.parametrize(("dtype", "times"), [("bf16", 1), ("fp8", 2)])
+def test_more_than_the_peak_is_impossible(dtype, times):
+    """Catches: a rate that no GPU can reach, taken for a very good one, and fp8 held to bf16's peak."""
     inventory = document()
     job = {**JOB, "model": "llama2-7b", "layout": "ddp", "gpus_per_node": 1, "device": "cuda"}
-    job |= {"dtype": "bf16", "sequence_tokens": 2048, "metrics": ["mfu", "samples_per_s"]}
+    job |= {"dtype": dtype, "sequence_tokens": 2048, "metrics": ["mfu", "samples_per_s"]}
     names = list(inventory["_meta"]["hostvars"])
     for name in names[1:]:
         del inventory["_meta"]["hostvars"][name]
@@ -422,7 +423,34 @@ def test_more_than_the_peak_is_impossible():
     ceilings = {i.metric: plan.references[i.reference].ceiling for i in plan.items}
     assert ceilings["mfu"] == 100
     flop = 28_038_529_024  # counted by hand: test_training.py
-    assert ceilings["samples_per_s"] == pytest.approx(989.4e12 / flop / 2048)
+    assert ceilings["samples_per_s"] == pytest.approx(times * 989.4e12 / flop / 2048)
+
+
+def test_a_frozen_base_in_fp8_has_cells_and_references_of_its_own():
+    """Catches: fp8's rate and loss taken for bf16's, and one job that overwrites the other's."""
+    inventory = document()
+    names = list(inventory["_meta"]["hostvars"])
+    for name in names[1:]:
+        del inventory["_meta"]["hostvars"][name]
+    inventory["compute"]["hosts"] = names[:1]
+    job = {**JOB, "model": "llama2-7b", "layout": "ddp", "gpus_per_node": 1, "device": "cuda", "steps": 60}
+    job |= {"sequence_tokens": 2048, "metrics": ["samples_per_s", "final_loss"]}
+    host = inventory["_meta"]["hostvars"][names[0]]
+    host["software"] = SOFTWARE
+    host["acceptance"] = {
+        "lora": [{**job, "dtype": "bf16"}, {**job, "dtype": "fp8"}],
+        "counter_tests": False,
+        "software_check": False,
+        "scope": {"gpu": "H200-SXM"},
+    }
+    plan, jobs = plan_site(inventory, load_catalogue(["lab", "h200_lora"]))
+    held = {(i.params["model"], i.metric): i.reference for i in plan.items if i.test == "lora"}
+    assert held["llama2-7b", "samples_per_s"] == "h200-lora-7b-1gpu"
+    assert held["llama2-7b-fp8", "samples_per_s"] == "h200-lora-7b-fp8"
+    assert held["llama2-7b-fp8", "final_loss"] == "h200-lora-7b-fp8-loss"
+    mine = [job for job in jobs.jobs if job.kind == "lora"]
+    for item in (i for i in plan.items if i.test == "lora"):
+        assert len([j.name for j in mine if j.measures("lora", item.nodes[0], None, None, item.params)]) == 1
 
 
 @cases(
