@@ -17,7 +17,7 @@ from shakedown.intent.software import Sources
 from shakedown.nos.readings import port_name
 from shakedown.nos.registry import known
 from shakedown.physics.host_links import by_name
-from shakedown.plan.counters import bonded_nics, nic_cover, plan_counters, unknown_nics
+from shakedown.plan.counters import nic_cover, plan_counters, unknown_nics
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import Jobs, JobSpec, SwitchLink, with_prolog
 from shakedown.plan.odds import power_words
@@ -42,7 +42,6 @@ def not_covered(
         *_switch_ports(draft, judged),
         *_counters(draft),
         *unknown_nics(draft),
-        *bonded_nics(draft),
         *_traffic_class(draft),
         *_uplinks(draft.site),
         *_not_done(draft.site),
@@ -193,6 +192,12 @@ def _not_asked(site: Site) -> Iterator[NotCovered]:
     rest = [s.key for s in site.acceptance.sections if s.key not in asked and (fabric or not s.needs_fabric)]
     if rest:
         yield NotCovered(what=", ".join(dict.fromkeys(rest)), why="acceptance.yml does not ask for them")
+    if not fabric and len(site.nics) > 1 and not site.tcp_fabrics:
+        yield NotCovered(
+            what=f"the network between {len(site.nics)} nodes, and all that they do together",
+            why="the intent describes none (no_fabric)",
+            key="fabric.no_fabric",
+        )
     nccl = getattr(site.acceptance, "nccl", None)
     if nccl is None or nccl.server_power is None:
         yield NotCovered(
