@@ -244,7 +244,15 @@ def make_plan(
     part = part.model_copy(update={"job_time": None})
     judged = tuple(part.nics) if scope is None else scope.nodes
     draft = PlanDraft(part, catalogue, learn=learn, unpublished=UNPUBLISHED, mesh=wanted.mesh)
-    plan, jobs = _made(draft, run, created, judged, wanted.stages)
+    try:
+        plan, jobs = _made(draft, run, created, judged, wanted.stages)
+    except BadInput:
+        if part.nics == site.nics:
+            raise
+        # What the whole has too, or has no reference for either, is no matter of the part.
+        whole = site.model_copy(update={"job_time": None})
+        _made(replace(_anew(draft), site=whole), run, created, tuple(site.nics), wanted.stages)
+        plan, jobs = _made(replace(_anew(draft), too_small=True), run, created, judged, wanted.stages)
     if scope is not None and (narrower := _narrower(scope, site, plan)):
         plan, jobs = narrowed_plan(plan, jobs, narrower)
         plan = plan.model_copy(update={"expectation": expectation(jobs)})
@@ -252,6 +260,13 @@ def make_plan(
     if not wanted.nodes:
         plan = with_absent(plan, site.absent_nodes, wanted.stages)
     return with_waivers(plan, site.waivers, whole=plan.scope is None, inventory=inventory), jobs
+
+
+def _anew(draft: PlanDraft) -> PlanDraft:
+    """Return a draft with nothing in it yet."""
+    return PlanDraft(
+        draft.site, draft.catalogue, learn=draft.learn, unpublished=draft.unpublished, mesh=draft.mesh
+    )
 
 
 ABSENT = none_allowed(
@@ -326,7 +341,8 @@ def _made(
         if asked:
             missing = dict(draft.missing)
             draft.stage = benchmark.stage
-            benchmark.plan(draft, asked)
+            with draft.piece(benchmark.name, key):
+                benchmark.plan(draft, asked)
             if stages and benchmark.stage not in stages:
                 draft.do_without(missing)
     if draft.missing:

@@ -243,7 +243,7 @@ def test_a_run_of_another_site_is_refused(tmp_path):
     """Catches: nodes of the run that the site does not know, left out or taken for switches; a run of another
     cluster whose nodes are called alike."""
     judged = judge_run(run_with(tmp_path, lambda m: None if "n6" in m.nodes else 1))
-    refused("n6 of the run is not in the site", failed_part, site(3), judged)
+    refused("n4 of the run is not in the site", failed_part, site(3), judged)
     both = judge_run(run_with(tmp_path / "2", lambda m: None if m.nodes == ("n5", "n6") else 1))
     refused("n5 of the run is not in the site", failed_part, site(3), both)
     here = site()

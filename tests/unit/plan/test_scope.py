@@ -1,17 +1,23 @@
 """A part of a site is planned as what it is: all of it is judged, others are not, and it says so."""
 
+from pathlib import Path
+
 import pytest
 
-from shakedown.benchmarks.planning import site_of
+from shakedown.benchmarks.nccl.settings import NcclSweep
+from shakedown.benchmarks.planning import make_plan, read_site, site_of
 from shakedown.intent.part import named_nodes, named_rails, partners
 from shakedown.judge.verdict import judge
 from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.reading import BadInput
+from shakedown.references.of_site import catalogue_of_site
 from tests.kit import records
 from tests.kit.cases import cases
 from tests.kit.refusal import refused
 from tests.kit.site import WHERE, document, hosts, plan_site
+
+ROOT = Path(__file__).parents[3]
 
 
 def site(nodes: int = 5):
@@ -277,3 +283,63 @@ def test_a_stage_is_planned_though_another_has_no_references():
     assert judge(plan, measured(plan)).outcome is Outcome.PASS
     for stages in ((), (Stage.FABRIC,), (Stage.FABRIC, Stage.COLLECTIVE)):
         refused("2 cells have no reference: ib_read_lat", planned, *stages)
+
+
+def part_of_shipped(name: str, acceptance=None, **wanted: object):
+    """Return plan and jobs of a part of a site that ships; `acceptance`: what it asks for instead."""
+    folder = ROOT / "inventories" / name
+    whole = read_site(folder)
+    if acceptance:
+        whole = whole.model_copy(
+            update={"acceptance": whole.acceptance.model_copy(update=acceptance(whole.acceptance))}
+        )
+    catalogue = catalogue_of_site(whole, folder)
+    return make_plan(whole, catalogue, run="r", created="2026-01-02T00:00:00Z", wanted=WantedScope(**wanted))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "left", "kept"),
+    [
+        ("ml_engineering", {"nodes": ("a100-1",)}, "PyTorch's collectives of 3 nodes", "ib_write_bw"),
+        ("tolly_xe9680_z9664f", {"nodes": ("xe9680-1",)}, "training llama2-70b by tp", "ib_write_bw"),
+        ("tolly_xe9680_z9664f", {"rails": ("rail0",)}, "ib_write_bw from rail to rail", "ib_write_bw"),
+        ("lab", {"nodes": ("n1",), "partners": 0}, "mpi_pingpong", "mpi_allreduce"),
+    ],
+)
+def test_what_a_part_is_too_small_for_is_left_out_and_told(name, wanted, left, kept):
+    """Catches: a part that cannot be planned at all for a size, a batch or a ring of the whole; an internal
+    error; the rest of that benchmark left out with it."""
+    plan, jobs = part_of_shipped(name, **wanted)
+    (told,) = [one for one in plan.not_covered if one.what == left]
+    assert told.why.startswith("the whole site has it, this part cannot: ")
+    assert kept in {item.test for item in plan.items}
+    planned = {item.test for item in plan.items}
+    assert all(planned.intersection(job.tests) for job in jobs.jobs)
+
+
+def test_what_the_whole_lacks_too_is_no_matter_of_the_part():
+    """Catches: a size without any reference, left out of a part instead of refused."""
+
+    def other_size(asked):
+        return {"perftest": (asked.perftest[0].model_copy(update={"size_bytes": 12345}), *asked.perftest[1:])}
+
+    part = {"nodes": ("xe9680-1",)}
+    refused("no reference for ib_read_bw", part_of_shipped, "tolly_xe9680_z9664f", other_size, **part)
+
+
+def test_all_nodes_of_a_sweep_are_those_of_the_part():
+    """Catches: `all` that stays the whole site's number, a number named twice, one beyond the part kept."""
+    sweep = {"operations": ("all_reduce",), "min_bytes": 1 << 30, "max_bytes": 1 << 30}
+
+    def several(asked):
+        sweeps = (NcclSweep(**sweep, nodes=(1, 2, 8, "all")),)
+        kept = {section.key: None for section in asked.sections if section.key in ("lora", "torch")}
+        return {**kept, "nccl": asked.nccl.model_copy(update={"sweeps": sweeps}), "profiles": ("physical",)}
+
+    def sizes(**wanted):
+        plan, _ = part_of_shipped("tolly_xe9680_z9664f", several, **wanted)
+        found = {len(group) for i in plan.items if i.test == "nccl_all_reduce" for group in i.nodes}
+        return found, [one.what for one in plan.not_covered if one.key == "acceptance.nccl.sweeps"]
+
+    assert sizes() == ({1, 2, 8}, [])
+    assert sizes(nodes=("xe9680-1",)) == ({1, 2, 3}, ["all_reduce of 8 nodes"])
