@@ -1,7 +1,6 @@
 """From a site's folder to plan and jobs with all the benchmarks, and what the plan leaves out and why."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ def _few(names: Collection[str]) -> str:
 
 def _cells_of_switches(draft: PlanDraft, site: Site) -> int:
     """Return how many cells switches and counters would have, were this the site."""
-    other = replace(draft, site=site, items=[], references={}, missing={}, caveats=[], not_covered=[])
+    other = draft.blank(site=site)
     if config := getattr(site.acceptance, "config", None):
         plan_switches(other, config)
     if site.acceptance.counter_tests:
@@ -240,8 +239,6 @@ def make_plan(
     """
     wanted = wanted or WantedScope()
     part, scope = narrowed_site(site, wanted)
-    # What is left out may be too long for the partition.
-    part = part.model_copy(update={"job_time": None})
     judged = tuple(part.nics) if scope is None else scope.nodes
     draft = PlanDraft(part, catalogue, learn=learn, unpublished=UNPUBLISHED, mesh=wanted.mesh)
     try:
@@ -249,10 +246,9 @@ def make_plan(
     except BadInput:
         if part.nics == site.nics:
             raise
-        # What the whole has too, or has no reference for either, is no matter of the part.
-        whole = site.model_copy(update={"job_time": None})
-        _made(replace(_anew(draft), site=whole), run, created, tuple(site.nics), wanted.stages)
-        plan, jobs = _made(replace(_anew(draft), too_small=True), run, created, judged, wanted.stages)
+        # What is wrong with the whole site, too, is no matter of the part.
+        _made(draft.blank(site=site), run, created, tuple(site.nics), wanted.stages)
+        plan, jobs = _made(draft.blank(too_small=True), run, created, judged, wanted.stages)
     if scope is not None and (narrower := _narrower(scope, site, plan)):
         plan, jobs = narrowed_plan(plan, jobs, narrower)
         plan = plan.model_copy(update={"expectation": expectation(jobs)})
@@ -260,13 +256,6 @@ def make_plan(
     if not wanted.nodes:
         plan = with_absent(plan, site.absent_nodes, wanted.stages)
     return with_waivers(plan, site.waivers, whole=plan.scope is None, inventory=inventory), jobs
-
-
-def _anew(draft: PlanDraft) -> PlanDraft:
-    """Return a draft with nothing in it yet."""
-    return PlanDraft(
-        draft.site, draft.catalogue, learn=draft.learn, unpublished=draft.unpublished, mesh=draft.mesh
-    )
 
 
 ABSENT = none_allowed(
@@ -353,6 +342,10 @@ def _made(
         draft.caveats.append(_shared_gpus(site))
     if site.acceptance.counter_tests:
         plan_counters(draft)
+    if draft.too_small and not draft.items:
+        raise BadInput(
+            f"nothing is left of that part: {draft.not_covered[0].why}", fix="widen --nodes or --rails"
+        )
     if not draft.items:
         raise BadInput(
             "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from shakedown.intent.site import Fabric, Site
 from shakedown.plan.jobs import JobSpec
@@ -67,6 +67,18 @@ class PlanDraft:
     not_covered: list[NotCovered] = field(default_factory=list)  # parts of a test that the site leaves out
     # It is of a part of a site whose whole can be planned: what the part is too small for is left out.
     too_small: bool = False
+
+    def blank(self, **changes: Any) -> Self:  # noqa: ANN401
+        """Return a draft like this one, but for the changes, with nothing in it yet."""
+        made: dict[str, Any] = {
+            "items": [],
+            "references": {},
+            "jobs": [],
+            "missing": {},
+            "caveats": [],
+            "remeasured": [],
+        }
+        return replace(self, **{**made, "not_covered": [], **changes})
 
     @property
     def nodes(self) -> tuple[str, ...]:

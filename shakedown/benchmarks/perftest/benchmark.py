@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +121,7 @@ def _fitting(draft: PlanDraft, test: PerftestTest) -> PerftestTest:
             f"{test.test} of {test.size_bytes} bytes with {way} of the rails at once", "perftest"
         ):
             alone = test.model_copy(update={"rails_at_once": (way,), "one_rail_pairs": "all"})
-            trial = replace(
-                draft, items=[], jobs=[], references={}, missing={}, remeasured=[], not_covered=[]
-            )
+            trial = draft.blank()
             _plan_test(trial, alone, several=True)
             for refused in trial.missing.values():
                 raise refused
