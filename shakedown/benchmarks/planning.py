@@ -70,7 +70,7 @@ def _few(names: Collection[str]) -> str:
 
 def _cells_of_switches(draft: PlanDraft, site: Site) -> int:
     """Return how many cells switches and counters would have, were this the site."""
-    other = draft.blank(site=site)
+    other = draft.blank(site=site, jobs=draft.jobs)
     if config := getattr(site.acceptance, "config", None):
         plan_switches(other, config)
     if site.acceptance.counter_tests:
