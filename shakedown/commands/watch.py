@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _ENDED = ("done", "failed")
 _LISTED = 12  # jobs that are named; a mesh of many nodes has hundreds
+_DEEPEST = 6  # folders below a run that are copied; jobs make two
 _SILENT_S = 600.0  # in a log, so long without a change is told
 _ELAPSED = re.compile(r"(?:([0-9]{1,4})-)?(?:([0-9]{1,2}):)?([0-9]{1,2}):([0-9]{2})")  # squeue's %M
 _PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Shakedown</title>
@@ -161,6 +162,8 @@ class Watched:
             names = self._share.names(path)
         except NotADirectoryError:
             target.write_bytes(self._share.read(path))
+            return
+        if len(target.relative_to(self._copy).parts) > _DEEPEST:
             return
         target.mkdir(parents=True, exist_ok=True)
         for name in names:

@@ -92,7 +92,8 @@ def test_what_fails_so_far_is_told_and_is_no_verdict(recorded_run, tmp_path):
 
 
 def test_nothing_is_read_through_a_link(under_way, tmp_path):
-    """Catches: a file of the submit host's user shown, or copied, for a link that a node's root put there."""
+    """Catches: a file of the submit host's user shown, or copied, for a link that a node's root put there; a
+    nest of folders copied without end."""
     secret = tmp_path / "secret"
     secret.write_text("the key")
     record = under_way / "raw" / f"{FOREIGN}.a1/job.json"
@@ -100,10 +101,12 @@ def test_nothing_is_read_through_a_link(under_way, tmp_path):
     record.unlink()
     record.symlink_to(tmp_path / "other.json")
     (under_way / "raw/config.settings.a1/leak.txt").symlink_to(secret)
+    (under_way / "raw/config.settings.a1" / "/".join("d" * 300)).mkdir(parents=True)
     look = looked(under_way, tmp_path / "copy")
     assert {job.name: job.state for job in look.jobs}[FOREIGN] == "not submitted"
     assert "Too many levels of symbolic links" in look.told["share"]
     assert not list((tmp_path / "copy").rglob("leak.txt"))
+    assert not (tmp_path / "copy/raw/config.settings.a1/d/d/d/d/d/d").exists()
 
 
 def test_a_slurm_that_is_away_and_nodes_that_are_out_are_told(under_way, tmp_path):
