@@ -1,7 +1,6 @@
 """From a site's folder to plan and jobs with all the benchmarks, and what the plan leaves out and why."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from shakedown.intent.software import Sources
 from shakedown.nos.readings import port_name
 from shakedown.nos.registry import known
 from shakedown.physics.host_links import by_name
-from shakedown.plan.counters import bonded_nics, nic_cover, plan_counters, unknown_nics
+from shakedown.plan.counters import nic_cover, plan_counters, unknown_nics
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import Jobs, JobSpec, SwitchLink, with_prolog
 from shakedown.plan.odds import power_words
@@ -42,7 +41,6 @@ def not_covered(
         *_switch_ports(draft, judged),
         *_counters(draft),
         *unknown_nics(draft),
-        *bonded_nics(draft),
         *_traffic_class(draft),
         *_uplinks(draft.site),
         *_not_done(draft.site),
@@ -72,7 +70,7 @@ def _few(names: Collection[str]) -> str:
 
 def _cells_of_switches(draft: PlanDraft, site: Site) -> int:
     """Return how many cells switches and counters would have, were this the site."""
-    other = replace(draft, site=site, items=[], references={}, missing={}, caveats=[], not_covered=[])
+    other = draft.blank(site=site, jobs=draft.jobs)
     if config := getattr(site.acceptance, "config", None):
         plan_switches(other, config)
     if site.acceptance.counter_tests:
@@ -193,6 +191,12 @@ def _not_asked(site: Site) -> Iterator[NotCovered]:
     rest = [s.key for s in site.acceptance.sections if s.key not in asked and (fabric or not s.needs_fabric)]
     if rest:
         yield NotCovered(what=", ".join(dict.fromkeys(rest)), why="acceptance.yml does not ask for them")
+    if not fabric and len(site.nics) > 1 and not site.tcp_fabrics:
+        yield NotCovered(
+            what=f"the network between {len(site.nics)} nodes, and all that they do together",
+            why="the intent describes none (no_fabric)",
+            key="fabric.no_fabric",
+        )
     nccl = getattr(site.acceptance, "nccl", None)
     if nccl is None or nccl.server_power is None:
         yield NotCovered(
@@ -235,11 +239,16 @@ def make_plan(
     """
     wanted = wanted or WantedScope()
     part, scope = narrowed_site(site, wanted)
-    # What is left out may be too long for the partition.
-    part = part.model_copy(update={"job_time": None})
     judged = tuple(part.nics) if scope is None else scope.nodes
     draft = PlanDraft(part, catalogue, learn=learn, unpublished=UNPUBLISHED, mesh=wanted.mesh)
-    plan, jobs = _made(draft, run, created, judged, wanted.stages)
+    try:
+        plan, jobs = _made(draft, run, created, judged, wanted.stages)
+    except BadInput:
+        if part.nics == site.nics:
+            raise
+        # What is wrong with the whole site, too, is no matter of the part.
+        _made(draft.blank(site=site), run, created, tuple(site.nics), wanted.stages)
+        plan, jobs = _made(draft.blank(too_small=True), run, created, judged, wanted.stages)
     if scope is not None and (narrower := _narrower(scope, site, plan)):
         plan, jobs = narrowed_plan(plan, jobs, narrower)
         plan = plan.model_copy(update={"expectation": expectation(jobs)})
@@ -321,7 +330,8 @@ def _made(
         if asked:
             missing = dict(draft.missing)
             draft.stage = benchmark.stage
-            benchmark.plan(draft, asked)
+            with draft.piece(benchmark.name, key):
+                benchmark.plan(draft, asked)
             if stages and benchmark.stage not in stages:
                 draft.do_without(missing)
     if draft.missing:
@@ -332,6 +342,10 @@ def _made(
         draft.caveats.append(_shared_gpus(site))
     if site.acceptance.counter_tests:
         plan_counters(draft)
+    if draft.too_small and not draft.items:
+        raise BadInput(
+            f"nothing is left of that part: {draft.not_covered[0].why}", fix="widen --nodes or --rails"
+        )
     if not draft.items:
         raise BadInput(
             "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"

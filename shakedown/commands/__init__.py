@@ -17,4 +17,5 @@ from shakedown.commands import (  # noqa: F401  (who imports one has them all)
     sweeps,
     topology,
     verdict,
+    watch,
 )

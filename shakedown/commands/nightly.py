@@ -264,7 +264,7 @@ def rerun(
     from shakedown.benchmarks.planning import read_site
     from shakedown.collect.run import hold_against_raw
     from shakedown.commands.plan import deliver, made_now
-    from shakedown.daytwo.rerun import changed_part, failed_part
+    from shakedown.daytwo.rerun import changed_part, failed_part, refuse_other_system
     from shakedown.discover.ask import read_answers
     from shakedown.judge.judged import judge_run
     from shakedown.run.folder import Run
@@ -276,6 +276,7 @@ def rerun(
     if changed is None:
         part = failed_part(site, judge_run(Run(run)))
     else:
+        refuse_other_system(site, Run(run).plan)
         snapshot = Run(run).inventory()
         if snapshot is None:
             raise BadInput(

@@ -6,6 +6,7 @@ from shakedown.judge.judged import JudgedRun
 from shakedown.judge.verdict import decides
 from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
+from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.wording import natural_key
@@ -13,13 +14,23 @@ from shakedown.records.wording import natural_key
 PARTNERS = 2  # with two good partners a pair that is slow again shows which of its ends is slow
 
 
+def refuse_other_system(site: Site, plan: Plan) -> None:
+    """Raise BadInput if a run is of another system than the site: node names are alike on many clusters."""
+    if plan.system != site.fabric.system:
+        raise BadInput(
+            f"run {plan.run} is of system {plan.system!r}, the site is of {site.fabric.system!r}",
+            fix="name the site of that run",
+        )
+
+
 def failed_part(site: Site, judged: JudgedRun) -> WantedScope:
     """Return the nodes, rails and stages of a run's cells that decide and did not pass.
 
     Of a pair whose slow end was found, only that end is measured again; of another pair, both. A collective
     over many nodes names none: it is measured again over those that other cells name, or over all of its own.
-    Raises BadInput: everything passed, or a node of the run is not in the site.
+    Raises BadInput: everything passed, or a node or switch of the run is not in the site.
     """
+    refuse_other_system(site, judged.run.plan)
     blamed = _blamed(judged)
     ends = {
         (switch.name, port): host for switch in site.switches for port, host, _netdev, _rail in switch.ports
@@ -28,23 +39,31 @@ def failed_part(site: Site, judged: JudgedRun) -> WantedScope:
     together: set[str] = set()
     rails: set[str] = set()
     stages: set[Stage] = set()
+    switches = {switch.name for switch in site.switches}
+    absent: set[str] = set()
     whole = False
     for block in judged.cells.items:
         for verdict, (_, names, rail, _) in zip(block.cells, block.item.cells(), strict=True):
             good = verdict.outcome in (Outcome.PASS, Outcome.WAIVED, Outcome.BASELINE)
             if good or not (block.item.required or decides(verdict, block.item)):
                 continue
+            if names[0] in site.absent_nodes:
+                absent.add(names[0])  # there is nothing of it to measure yet
+                continue
             stages.add(block.item.stage)
             rails |= {rail} if rail else set()
             whole = whole or rail is None
             if len(names) > 2:
                 together.update(names)
-            elif names[0] in site.nics:
-                nodes.update(blamed.intersection(names) or names)
-            else:  # a port of a switch is its host's
+            elif names[0] in switches:  # a port of a switch is its host's
                 host = ends.get((names[0], str(block.item.params.get("port", ""))))
                 nodes.update([host] if host else [n for n in site.nics if n in judged.run.plan.nodes])
+            else:
+                nodes.update(blamed.intersection(names) or names)
     nodes = nodes or together
+    if absent and not stages:
+        named = ", ".join(sorted(absent, key=natural_key)[:3])
+        raise BadInput(f"only {named} did not pass, absent still", fix="describe it: shakedown discover")
     if not stages:
         raise BadInput("every required cell passed", fix="there is nothing to measure again")
     if strangers := sorted(nodes - set(site.nics)):

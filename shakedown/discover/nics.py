@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from shakedown.discover.ask import PORT_PATTERN, NicAnswer, NodeAnswer
+from shakedown.intent.rules import is_lag
 from shakedown.nos.lldp import neighbours
 from shakedown.records.reading import BadInput, read_plain
 from shakedown.records.wording import natural_key
@@ -145,16 +146,18 @@ def _cannot(nic: NicAnswer, node: NodeAnswer) -> str:
     """Return why a NIC cannot be of the fabric, or nothing."""
     if not nic.rdma:
         return "it has no RDMA device"
-    if nic.virtual_function:
-        return "it is a virtual function"
-    if nic.link_layer not in ("", "Ethernet"):  # "Unknown" is EFA's
-        return f"its port speaks {nic.link_layer}"
-    if nic.master:
-        lag = f", a RoCE LAG ({nic.rdma[0]}): name it in the inventory to measure it as one NIC"
-        return f"it is part of {nic.master}" + (lag if "bond" in nic.rdma[0] else "")
-    if nic.netdev in node.default_interfaces:
-        return "the default route leads over it"
-    return ""
+    ports = [one.netdev for one in node.nics if one.master == nic.netdev]
+    lag = is_lag(nic.netdev, nic.rdma[0]) or len(ports) > 1
+    of = nic.master or ", ".join(ports) or nic.netdev
+    reasons = (
+        (nic.virtual_function, "it is a virtual function"),
+        # "Unknown" is EFA's.
+        (nic.link_layer not in ("", "Ethernet"), f"its port speaks {nic.link_layer}"),
+        (lag, f"a RoCE LAG ({of}), not measured: give each of its ports an address and a rail"),
+        (bool(nic.master), f"it is part of {nic.master}"),
+        (nic.netdev in node.default_interfaces, "the default route leads over it"),
+    )
+    return next((why for holds, why in reasons if holds), "")
 
 
 def _of_node(node: NodeAnswer, speed: int | None) -> list[NicWithRole]:

@@ -78,6 +78,6 @@ def _known(names: Sequence[str], known: Sequence[str], option: str, what: str) -
                 f"{option} names {name[:80]!r}, which is no {what} of the site",
                 fix=f"use {near}"
                 if near
-                else f"the site has {', '.join(known[:3])}{', ...' * (len(known) > 3)}",
+                else f"the site has {', '.join(known[:3]) or 'none'}{', ...' * (len(known) > 3)}",
             )
     return tuple(name for name in known if name in names)

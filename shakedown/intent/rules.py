@@ -30,6 +30,15 @@ _NIC = ("rail", "netdev", "rdma_device", "ipv4")
 _CABLE = ("port", "host", "netdev", "rail")
 
 
+def is_lag(netdev: str, rdma_device: str) -> bool:
+    """Whether a NIC is several ports that are one to RDMA (RoCE LAG): mlx5_bond_0 on bond0, bnxt_re_bond0.
+
+    A queue pair takes one of the ports, which one a hash decides. So a floor that one port reaches is passed
+    with the other dead, and one of both is missed by good hardware: it is not measured.
+    """
+    return "bond" in rdma_device or netdev.startswith(("bond", "team"))
+
+
 class Problem(NamedTuple):
     """What is wrong at one place."""
 
@@ -152,8 +161,13 @@ def _rails(fabric: Tree) -> Iterator[Problem]:
         try:
             ipaddress.IPv4Network(rail.get("subnet"))
         except ValueError as error:
-            what = f"fabric.rails: subnet of {rail.get('name')}: {error}"
+            what = f"fabric.rails: subnet of {rail.get('name')}: {_no_ipv4(rail.get('subnet'), error)}"
             yield Problem(("fabric", "rails", number, "subnet"), what, "write it like 10.10.0.0/24")
+
+
+def _no_ipv4(text: Any, error: ValueError) -> str:  # noqa: ANN401
+    """Say why an address or subnet is none of IPv4."""
+    return "rails of IPv6 alone are not measured" if ":" in str(text) else str(error)
 
 
 def nic_problems(
@@ -210,7 +224,7 @@ def _placement(nics: Sequence[Tree], subnets: Mapping[str, ipaddress.IPv4Network
         try:
             inside = subnet is None or ipaddress.IPv4Interface(nic["ipv4"]).ip in subnet
         except ValueError as error:
-            what = f"fabric_nics: ipv4 of {nic['netdev']}: {error}"
+            what = f"fabric_nics: ipv4 of {nic['netdev']}: {_no_ipv4(nic['ipv4'], error)}"
             yield Problem((at, number, "ipv4"), what, "write it like 10.10.0.1/24")
             continue
         if not inside:
@@ -261,6 +275,10 @@ def _identity(
                 yield Problem((at,), what, f"correct {key}")
     for number, nic in enumerate(nics):
         leaf, port, name = nic.get("leaf"), nic.get("leaf_port"), nic["netdev"]
+        if is_lag(name, nic["rdma_device"]):
+            what = f"fabric_nics: {nic['rdma_device']} on {name} is a RoCE LAG, which is not measured"
+            fix = "give each of its ports an address and a rail; or take it out (no_fabric, if none is left)"
+            yield Problem((at, number, "rdma_device"), what, fix)
         if leaf and port and ports[leaf, str(port)] > 1:
             what = f"fabric_nics: {name} shares {leaf} port {port} with another NIC"
             yield Problem((at, number, "leaf_port"), what, "correct leaf_port")

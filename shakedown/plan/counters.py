@@ -246,17 +246,3 @@ def unknown_nics(draft: PlanDraft) -> Iterator[NotCovered]:
         why="their driver is not known, or has no profile: what they count is kept and not judged",
         key="fabric_nics",
     )
-
-
-def bonded_nics(draft: PlanDraft) -> Iterator[NotCovered]:
-    """Yield what is left out for NICs of several ports that are one to RDMA (RoCE LAG)."""
-    if not isinstance(draft.site.fabric, Fabric):
-        return
-    nics = [nic for mine in draft.site.nics.values() for nic in mine]
-    if bonds := [nic for nic in nics if "bond" in nic.rdma_device or nic.netdev.startswith(("bond", "team"))]:
-        yield NotCovered(
-            what=f"each port of {count(len(bonds), 'RoCE LAG')}, such as {bonds[0].rdma_device}",
-            why="a queue pair takes one of its ports, which one a hash decides: a dead port shows as a lower "
-            "rate of the whole, and a low rate need not be a fault",
-            key="fabric_nics",
-        )

@@ -1,8 +1,9 @@
 """A plan being made. A cell without a reference is refused here, never passed."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from shakedown.intent.site import Fabric, Site
 from shakedown.plan.jobs import JobSpec
@@ -10,6 +11,7 @@ from shakedown.plan.scope import Mesh
 from shakedown.records.base import Better, Stage
 from shakedown.records.pairs import AllPairs, PairsAcross
 from shakedown.records.plan import NotCovered, PlanItem, Reference, ReferenceKind
+from shakedown.records.reading import BadInput
 from shakedown.records.wording import natural_key
 from shakedown.references.catalogue import Catalogue, MissingReference, ReferenceEntry
 from shakedown.references.propose import Kind, learnt_entry
@@ -63,6 +65,20 @@ class PlanDraft:
     # Tests whose jobs measure again what lies outside its gate (records.plan.Remeasure).
     remeasured: list[str] = field(default_factory=list)
     not_covered: list[NotCovered] = field(default_factory=list)  # parts of a test that the site leaves out
+    # It is of a part of a site whose whole can be planned: what the part is too small for is left out.
+    too_small: bool = False
+
+    def blank(self, **changes: Any) -> Self:  # noqa: ANN401
+        """Return a draft like this one, but for the changes, with nothing in it yet."""
+        made: dict[str, Any] = {
+            "items": [],
+            "references": {},
+            "jobs": [],
+            "missing": {},
+            "caveats": [],
+            "remeasured": [],
+        }
+        return replace(self, **{**made, "not_covered": [], **changes})
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -91,6 +107,29 @@ class PlanDraft:
                     return entry
             self.missing.setdefault(refused.what, refused)
             return _STAND_IN.model_copy(update={"test": test, "metric": metric})
+
+    @contextmanager
+    def piece(self, what: str, key: str) -> Iterator[None]:
+        """Plan something by itself: where the part of the site is too small for it, it is left out and told.
+
+        `what` it is, for a person; `key` of acceptance that asks for it. Of a whole site nothing is left out.
+        """
+        if not self.too_small:
+            yield
+            return
+        lists = (self.items, self.jobs, self.caveats, self.remeasured, self.not_covered)
+        lengths, missing, references = [len(one) for one in lists], dict(self.missing), dict(self.references)
+        try:
+            yield
+            new = [refused.what for name, refused in self.missing.items() if name not in missing]
+        except BadInput as refused:
+            new = [refused.what]
+        if new:
+            for one, length in zip(lists, lengths, strict=True):
+                del one[length:]  # type: ignore[attr-defined]  # a list of lists of several kinds
+            self.missing, self.references = missing, references
+            why = f"the whole site has it, this part cannot: {new[0]}"
+            self.not_covered.append(NotCovered(what=what, why=why, key=f"acceptance.{key}"))
 
     def do_without(self, missing: dict[str, MissingReference]) -> None:
         """Let only these references be missing: what else is, is of cells that the plan will not keep."""
@@ -162,6 +201,10 @@ class PlanDraft:
         **more: Any,  # noqa: ANN401
     ) -> None:
         groups = nodes if isinstance(nodes, AllPairs | PairsAcross) else _groups(nodes)
+        if not len(groups):
+            raise BadInput(
+                f"{test} takes more nodes than {len(self.nodes)}", fix="name more, or leave it out"
+            )
         of: dict[str, Any] = {"unit": held.unit, "better": held.better, "reference": held.id}
         more = {"stage": self.stage, **more, "not_run": more.get("not_run") or None}
         self.items.append(PlanItem(test=test, metric=metric, nodes=groups, **of, **more))

@@ -41,54 +41,59 @@ def plan_lora(draft: PlanDraft, specs: tuple[TrainingSpec, ...]) -> None:
     no such cells. Without a training environment the cells are in the plan and NOT-RUN, with the command that
     installs it. Raises BadInput: a batch that the ranks cannot share.
     """
-    nodes = draft.nodes
     for spec in specs:
-        ranks = len(nodes) * spec.gpus_per_node
-        spec.micro_batches(len(nodes))
-        scope: dict[str, int | str] = {
-            "model": spec.label,
-            "configuration": spec.layout,
-            "nodes": len(nodes),
-            "gpus": ranks,
-            "sequence_tokens": spec.sequence_tokens,
-            "lora_rank": spec.lora_rank,
-            "dtype": spec.dtype,
-            "global_batch": spec.global_batch,
-            "steps": spec.steps,
-            "data": "real" if spec.real else "generated",
-        }
-        params: Params = {**spec.params}
-        installed = "pytorch" in draft.site.software
-        absent = f"the training environment is not installed: {INSTALL}, then software.pytorch"
-        found: dict[str, ReferenceEntry] = {}
-        for metric in spec.metrics:
-            if (metric == "rank_skew" and ranks < 2) or (metric == "traffic_share" and len(nodes) < 2):
-                continue
-            published = _loss_of_real_data(draft, scope) if metric == LOSS and not spec.real else None
-            if published is not None:
-                draft.add(
-                    published, TEST, nodes=[nodes], params={**params, "data": "real"}, not_run=_unreal(spec)
-                )
-            entry = draft.reference_if_any(TEST, metric, scope)
-            if entry is None:
-                if published is None:  # else what made-up data must reach need not be known either
-                    draft.reference(TEST, metric, scope)
-                continue
-            found[metric] = entry
-            _limit(draft, entry.id, metric, spec, ranks)
-            draft.add(entry, TEST, nodes=[nodes], params=params, not_run="" if installed else absent)
-        if installed:
-            draft.job(
-                ".".join([TEST, *map(str, spec.params.values())]),
-                kind="lora",
-                tests=(TEST,),
-                nodes=nodes,
-                time_limit_s=spec.time_limit_s or _time_limit_s(draft, spec, ranks, found),
-                expected_s=_expected_s(spec, found),
-                expected_from=_SOURCE,
-                settings=asdict(spec),
-                params=params,
+        with draft.piece(f"training {spec.label} by {spec.layout}", "lora"):
+            _plan_spec(draft, spec)
+
+
+def _plan_spec(draft: PlanDraft, spec: TrainingSpec) -> None:
+    nodes = draft.nodes
+    ranks = len(nodes) * spec.gpus_per_node
+    spec.micro_batches(len(nodes))
+    scope: dict[str, int | str] = {
+        "model": spec.label,
+        "configuration": spec.layout,
+        "nodes": len(nodes),
+        "gpus": ranks,
+        "sequence_tokens": spec.sequence_tokens,
+        "lora_rank": spec.lora_rank,
+        "dtype": spec.dtype,
+        "global_batch": spec.global_batch,
+        "steps": spec.steps,
+        "data": "real" if spec.real else "generated",
+    }
+    params: Params = {**spec.params}
+    installed = "pytorch" in draft.site.software
+    absent = f"the training environment is not installed: {INSTALL}, then software.pytorch"
+    found: dict[str, ReferenceEntry] = {}
+    for metric in spec.metrics:
+        if (metric == "rank_skew" and ranks < 2) or (metric == "traffic_share" and len(nodes) < 2):
+            continue
+        published = _loss_of_real_data(draft, scope) if metric == LOSS and not spec.real else None
+        if published is not None:
+            draft.add(
+                published, TEST, nodes=[nodes], params={**params, "data": "real"}, not_run=_unreal(spec)
             )
+        entry = draft.reference_if_any(TEST, metric, scope)
+        if entry is None:
+            if published is None:  # else what made-up data must reach need not be known either
+                draft.reference(TEST, metric, scope)
+            continue
+        found[metric] = entry
+        _limit(draft, entry.id, metric, spec, ranks)
+        draft.add(entry, TEST, nodes=[nodes], params=params, not_run="" if installed else absent)
+    if installed:
+        draft.job(
+            ".".join([TEST, *map(str, spec.params.values())]),
+            kind="lora",
+            tests=(TEST,),
+            nodes=nodes,
+            time_limit_s=spec.time_limit_s or _time_limit_s(draft, spec, ranks, found),
+            expected_s=_expected_s(spec, found),
+            expected_from=_SOURCE,
+            settings=asdict(spec),
+            params=params,
+        )
 
 
 def _loss_of_real_data(draft: PlanDraft, scope: Mapping[str, int | str]) -> ReferenceEntry | None:

@@ -37,24 +37,26 @@ def plan_mpi(draft: PlanDraft, mpi: Mpi) -> None:
     """Ping-pong between neighbours and a checked all-reduce over all nodes."""
     nodes = draft.nodes
     allreduce, pingpong = mpi.allreduce, mpi.pingpong
-    if pingpong:
-        sizes = pingpong.powers_of_two()
-        # Neighbours in the order of names: every node is tested, each against two others.
-        pairs = list(pairwise(nodes))
-        for size in sizes:
-            entry = draft.reference("mpi_pingpong", "bandwidth", {"size_bytes": size, "nodes": 2})
-            draft.add(entry, "mpi_pingpong", nodes=pairs, params={"size_bytes": size})
-        for pair in pairs:
-            _mpi_job(draft, mpi, "mpi_pingpong", pair, pingpong, suffix=f".{'-'.join(pair)}")
-    if allreduce:
-        steps = allreduce.steps()
-        for size in steps:
-            # A small message's bandwidth says nothing that its time does not.
-            for metric in ("time", "wrong", "busbw") if size == steps[-1] else ("time", "wrong"):
-                scope = {"size_bytes": size, "nodes": len(nodes)}
-                entry = draft.reference("mpi_allreduce", metric, scope)
-                draft.add(entry, "mpi_allreduce", nodes=[nodes], params={"size_bytes": size})
-        _mpi_job(draft, mpi, "mpi_allreduce", nodes, allreduce)
+    with draft.piece("mpi_pingpong", "mpi"):
+        if pingpong:
+            sizes = pingpong.powers_of_two()
+            # Neighbours in the order of names: every node is tested, each against two others.
+            pairs = list(pairwise(nodes))
+            for size in sizes:
+                entry = draft.reference("mpi_pingpong", "bandwidth", {"size_bytes": size, "nodes": 2})
+                draft.add(entry, "mpi_pingpong", nodes=pairs, params={"size_bytes": size})
+            for pair in pairs:
+                _mpi_job(draft, mpi, "mpi_pingpong", pair, pingpong, suffix=f".{'-'.join(pair)}")
+    with draft.piece("mpi_allreduce", "mpi"):
+        if allreduce:
+            steps = allreduce.steps()
+            for size in steps:
+                # A small message's bandwidth says nothing that its time does not.
+                for metric in ("time", "wrong", "busbw") if size == steps[-1] else ("time", "wrong"):
+                    scope = {"size_bytes": size, "nodes": len(nodes)}
+                    entry = draft.reference("mpi_allreduce", metric, scope)
+                    draft.add(entry, "mpi_allreduce", nodes=[nodes], params={"size_bytes": size})
+            _mpi_job(draft, mpi, "mpi_allreduce", nodes, allreduce)
 
 
 # For time limits only: starting MPI on slow hosts, all messages at a hundredth of the link's speed, and what

@@ -34,6 +34,7 @@ from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.reading import BadInput, ExitStatus
+from shakedown.records.wording import count
 
 CORRECT = none_allowed("nccl.correct", "nccl-tests checks every element (-c 1): none may be wrong")
 TRANSPORT = none_allowed(
@@ -50,14 +51,21 @@ def plan_nccl(draft: PlanDraft, nccl: Nccl) -> None:
     """Every sweep on every group of nodes, by every launcher."""
     nodes = gpu_nodes(draft)
     for number, sweep in enumerate(nccl.sweeps):
-        for many in sweep.nodes or (len(nodes),):
-            if many > len(nodes):
-                raise BadInput(f"acceptance.nccl asks for {many} nodes, {len(nodes)} have GPUs")
-            for split in sweep.split if many > 1 else ("none",):
-                for launcher in nccl.launchers:
-                    if launcher != "one-process" or many == 1:
-                        for group in groups(nodes, many):
-                            nccl_job(draft, nccl, sweep, group, split, launcher, str(number))
+        for many in sweep.at_once(len(nodes)):
+            with draft.piece(f"{', '.join(sweep.operations)} of {count(many, 'node')}", "nccl.sweeps"):
+                _sweep(draft, nccl, sweep, many, str(number))
+
+
+def _sweep(draft: PlanDraft, nccl: Nccl, sweep: NcclSweep, many: int, number: str) -> None:
+    """Plan a sweep on groups of so many nodes."""
+    nodes = gpu_nodes(draft)
+    if many > len(nodes):
+        raise BadInput(f"acceptance.nccl asks for {many} nodes, {len(nodes)} have GPUs")
+    for split in sweep.split if many > 1 else ("none",):
+        for launcher in nccl.launchers:
+            if launcher != "one-process" or many == 1:
+                for group in groups(nodes, many):
+                    nccl_job(draft, nccl, sweep, group, split, launcher, number)
 
 
 def groups(nodes: tuple[str, ...], many: int) -> list[tuple[str, ...]]:

@@ -47,7 +47,8 @@ class NcclSweep(Record):
     repeats: int = Field(default=1, ge=1)  # whole runs; their spread is the noise of the value
     # Smaller messages are judged by their time, larger ones by busbw: each says nothing new about the other.
     time_below_bytes: int = Field(default=1 << 20, ge=0)
-    nodes: tuple[int, ...] = ()  # how many nodes at once; empty: all
+    # How many nodes at once, such as [1, 2, all]; empty: all. In a plan of a part, `all` is that part.
+    nodes: tuple[Annotated[int, Field(gt=0)] | Literal["all"], ...] = ()
     split: tuple[Split, ...] = ("none",)  # NCCL_TESTS_SPLIT
     tuning: bool = False  # one more run that logs algorithm and protocol of every size
     network: Name | None = None  # a fabric of `tcp_fabrics`, by name; none: the RoCE fabric
@@ -59,6 +60,10 @@ class NcclSweep(Record):
         if len(set(self.operations)) < len(self.operations) or len(set(self.nodes)) < len(self.nodes):
             raise ValueError("an operation or a number of nodes is named twice")
         return self
+
+    def at_once(self, nodes: int) -> tuple[int, ...]:
+        """Return how many nodes at once are asked for on a site of so many, each number once."""
+        return tuple(dict.fromkeys(nodes if many == "all" else many for many in self.nodes or ("all",)))
 
     def sizes(self) -> tuple[int, ...]:
         """Return the sizes in bytes, as nccl-tests steps through them."""
@@ -100,7 +105,7 @@ class Nccl(Record):
             (operation, sweep.dtype, nodes, sweep.network)
             for sweep in self.sweeps
             for operation in sweep.operations
-            for nodes in sweep.nodes or (0,)
+            for nodes in sweep.nodes or ("all",)
         ]
         if len(set(asked)) < len(asked):
             raise ValueError(

@@ -94,11 +94,40 @@ _SOURCE = (
 
 def plan_perftest(draft: PlanDraft, tests: tuple[PerftestTest, ...]) -> None:
     """Plan every test: all pairs, every rail, both directions, all rails at once before rail by rail."""
+    if len(draft.nodes) < 2:
+        raise BadInput(
+            "acceptance.perftest measures between nodes, and there is one",
+            fix="name a second, or leave it out",
+        )
     for asked in tests:
         # Several sizes of one test: a job for each.
         alike = [t for t in tests if (t.test, t.suffix) == (asked.test, asked.suffix)]
         test = asked if draft.mesh is None else asked.model_copy(update={"one_rail_pairs": "all"})
-        _plan_test(draft, test, several=len(alike) > 1)
+        if draft.too_small:
+            test = _fitting(draft, test)
+        if test.rails_at_once:
+            _plan_test(draft, test, several=len(alike) > 1)
+
+
+def _fitting(draft: PlanDraft, test: PerftestTest) -> PerftestTest:
+    """Return a test with the ways that a part of a site can have; the others are told as left out."""
+    if test.cross_rail:
+        with draft.piece(f"{test.test} from rail to rail", "perftest.cross_rail"):
+            _crossing(draft.rails)
+        test = test.model_copy(update={"cross_rail": len(draft.rails) > 1})
+    kept: list[str] = []
+    for way in test.rails_at_once:
+        with draft.piece(
+            f"{test.test} of {test.size_bytes} bytes with {way} of the rails at once", "perftest"
+        ):
+            alone = test.model_copy(update={"rails_at_once": (way,), "one_rail_pairs": "all"})
+            trial = draft.blank()
+            _plan_test(trial, alone, several=True)
+            for refused in trial.missing.values():
+                raise refused
+            kept.append(way)
+    pairs = test.one_rail_pairs if len(kept) > 1 else "all"
+    return test.model_copy(update={"rails_at_once": tuple(kept), "one_rail_pairs": pairs})
 
 
 def _plan_test(draft: PlanDraft, test: PerftestTest, *, several: bool) -> None:

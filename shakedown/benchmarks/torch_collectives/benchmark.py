@@ -26,6 +26,7 @@ from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.reading import BadInput, ExitStatus
+from shakedown.records.wording import count
 
 
 def plan_torch(draft: PlanDraft, torch: TorchCollectives) -> None:
@@ -35,10 +36,11 @@ def plan_torch(draft: PlanDraft, torch: TorchCollectives) -> None:
     nodes = gpu_nodes(draft) if torch.backend == "nccl" else draft.nodes
     for part in _parts(torch):
         at_once = part.nodes or len(nodes)
-        if at_once > len(nodes):
-            raise BadInput(f"acceptance.torch asks for {at_once} nodes, there are {len(nodes)}")
-        for group in groups(nodes, at_once):
-            _torch_job(draft, part, group, "" if part.nodes is None else f".{at_once}x.{group[0]}")
+        with draft.piece(f"PyTorch's collectives of {count(at_once, 'node')}", "torch"):
+            if at_once > len(nodes):
+                raise BadInput(f"acceptance.torch asks for {at_once} nodes, there are {len(nodes)}")
+            for group in groups(nodes, at_once):
+                _torch_job(draft, part, group, "" if part.nodes is None else f".{at_once}x.{group[0]}")
 
 
 def _parts(torch: TorchCollectives) -> tuple[TorchCollectives, ...]:

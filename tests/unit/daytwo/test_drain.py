@@ -24,7 +24,8 @@ ALL = Policy(max_nodes=10, max_fraction=1.0)
 def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) -> Path:
     """Write a run of all pairs; a pair with a bad node has half the rate.
 
-    Options: `pairs` instead of all, `killed` pairs without a value, `alone` nodes that fail their own test.
+    Options: its `system`, `pairs` instead of all, `killed` pairs without a value, `alone` nodes that fail
+    their own test.
     """
     pairs = options.get("pairs") or list(combinations(NODES, 2))
     killed, alone = options.get("killed", ()), options.get("alone")
@@ -49,7 +50,7 @@ def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) ->
         *items,
         references=[reference],
         run=run,
-        system="fleet",
+        system=options.get("system", "fleet"),
         created="2026-11-20T02:00:00Z",
         nodes=NODES,
         rails=("rail0",),

@@ -19,6 +19,7 @@ from shakedown.daytwo.nightly.plan import (
 )
 from shakedown.daytwo.rerun import changed_part, failed_part
 from shakedown.discover.ask import answers_of
+from shakedown.intent.site import AbsentNode
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Stage
 from shakedown.records.reading import BadInput
@@ -176,7 +177,7 @@ def run_with(tmp_path, bad) -> Run:
     catalogue = load_catalogue(["lab"])
     plan, _ = plan_site(site(), catalogue)
     folder = tmp_path / "r1"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     write_plan(folder, plan)
     noise = random.Random(7)
     lines = []
@@ -239,9 +240,25 @@ def test_a_run_that_passed_has_nothing_to_measure_again(tmp_path):
 
 
 def test_a_run_of_another_site_is_refused(tmp_path):
-    """Catches: nodes of the run that are silently left out because the site does not know them."""
+    """Catches: nodes of the run that the site does not know, left out or taken for switches; a run of another
+    cluster whose nodes are called alike."""
     judged = judge_run(run_with(tmp_path, lambda m: None if "n6" in m.nodes else 1))
-    refused("n6 of the run is not in the site", failed_part, site(3), judged)
+    refused("n4 of the run is not in the site", failed_part, site(3), judged)
+    both = judge_run(run_with(tmp_path / "2", lambda m: None if m.nodes == ("n5", "n6") else 1))
+    refused("n5 of the run is not in the site", failed_part, site(3), both)
+    here = site()
+    fabric = here.fabric.model_copy(update={"system": "another"})
+    other = here.model_copy(update={"fabric": fabric})
+    refused("is of system 'lab', the site is of 'another'", failed_part, other, both)
+
+
+def test_an_absent_node_is_no_switch(tmp_path):
+    """Catches: a node that was absent and is so still, for which all others are measured again."""
+    judged = judge_run(run_with(tmp_path, lambda m: None if m.nodes == ("n5", "n6") else 1))
+    here, six = site(5), {"n5": AbsentNode(why="no power"), "n6": AbsentNode(why="no power")}
+    nics = {node: own for node, own in here.nics.items() if node != "n5"}
+    without = here.model_copy(update={"nics": nics, "absent_nodes": six})
+    refused("only n5 did not pass, absent still", failed_part, without, judged)
 
 
 def macs(of: dict[str, str]) -> Snapshot:

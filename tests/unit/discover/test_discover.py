@@ -143,7 +143,7 @@ def test_storage_and_management_nics_are_told_apart_and_why():
     ({"master": "bond0"}, "it is part of bond0"),
     (
         {"master": "bond0", "rdma": ["mlx5_bond_0"]},
-        "it is part of bond0, a RoCE LAG (mlx5_bond_0): name it in the inventory to measure it as one NIC",
+        "a RoCE LAG (bond0), not measured: give each of its ports an address and a rail",
     ),
     ({"virtual_function": True}, "it is a virtual function"),
     ({"ipv4": []}, "it has no IPv4 address, and rails of IPv6 alone are not measured"),
@@ -160,6 +160,26 @@ def test_what_cannot_carry_roce_is_left_out(change, why):
         assert left["ens5np0"] == why
     assert len(site.nodes[0].nics) == 7
     assert "gpu1 has 7 NICs of the fabric, most nodes have 8" in site.notes or len(site.nodes[1].nics) == 8
+
+
+def with_lag(name, device, speed_mbps):
+    """Two nodes whose fabric is one LAG each; the probe finds the RDMA device at the bond, as mlx5 has it."""
+    made = []
+    for n in (1, 2):
+        ports = [machines.nic(f"ens{i}", rdma=[], master=name, speed_mbps=speed_mbps // 2) for i in (1, 2)]
+        own = [machines.nic("eno1", f"192.0.2.{n}/24"), *ports]
+        bond = machines.nic(name, f"10.0.0.{n}/24", rdma=[device], speed_mbps=speed_mbps, driver="")
+        made.append(machines.answer(f"n{n}", [*own, bond], default=("eno1",)))
+    return Answers.model_validate(machines.answers(*made))
+
+
+@cases("name, device", ("bond0", "mlx5_bond_0"), ("fabric", "rocep65s0"), ("team0", "bnxt_re_bond0"))
+def test_a_lag_is_left_out_by_name(name, device):
+    """Catches: a bond at the sum of its ports' rates, which one queue pair never reaches, planned as a rail;
+    one that is known by its ports alone; a fabric that is left out and not told."""
+    site = describe(with_lag(name, device, 200000))
+    assert not site.rails and not any(node.nics for node in site.nodes)
+    assert any(f"{name} {device} and its like): a RoCE LAG" in note for note in site.notes)
 
 
 def test_rails_without_subnets_of_their_own_are_a_guess():

@@ -223,3 +223,20 @@ def test_the_variables_that_planning_reads_are_known():
     ]
     planned = {key for keys in read.values() for key in keys} - {"ansible_host"}
     assert planned == variables.INTENT
+
+
+@cases(
+    "nic, subnet, says",
+    ({"netdev": "bond0", "rdma_device": "mlx5_bond_0"}, "10.0.0.0/24", "a RoCE LAG, which is not measured"),
+    ({"rdma_device": "bnxt_re_bond0"}, "10.0.0.0/24", "bnxt_re_bond0 on ens1 is a RoCE LAG"),
+    ({"ipv4": "fd00::1/64"}, "10.0.0.0/24", "ipv4 of ens1: rails of IPv6 alone are not measured"),
+    ({}, "fd00::/64", "subnet of rail0: rails of IPv6 alone are not measured"),
+)
+def test_what_is_not_measured_is_refused_by_name(nic, subnet, says):
+    """Catches: a LAG held to a floor that one dead port passes or a healthy queue pair misses; a rail of IPv6
+    refused in the words of an address that is written wrongly."""
+    fabric = copy.deepcopy(INTENT)
+    fabric["rails"] = [{"name": "rail0", "subnet": subnet}]
+    nics = [{"rail": "rail0", "netdev": "ens1", "rdma_device": "mlx5_0", "ipv4": "10.0.0.1/24", **nic}]
+    found = rules.intent_problems(fabric) or [p for _, p in rules.nic_problems({"n1": nics}, fabric, {})]
+    assert len(found) == 1 and says in found[0].what, found

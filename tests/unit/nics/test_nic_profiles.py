@@ -467,13 +467,12 @@ def test_global_pause_is_a_fault_only_beside_pfc(family, enabled):
 
 @cases(
     "netdev, device, driver, says",
-    ("bond0", "mlx5_bond_0", None, "each port of 6 RoCE LAGs, such as mlx5_bond_0"),
     ("enp1s0", "ionic_0", None, "by the counters of 6 NICs of n1..n3"),
     ("enp1s0", "rocep1s0", "ionic", "by the counters of 6 NICs of n1..n3"),
     ("enp1s0", "rocep1s0", "ice", ""),
 )
-def test_a_bond_or_an_unknown_family_is_told_in_one_line(netdev, device, driver, says):
-    """Catches: a RoCE LAG planned as if each port were seen; AMD's or another's NICs left out unsaid."""
+def test_an_unknown_family_is_told_in_one_line(netdev, device, driver, says):
+    """Catches: AMD's or another's NICs left out unsaid."""
     inventory = document(3)
     for host in hosts(inventory):
         host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": 100}

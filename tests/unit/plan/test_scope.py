@@ -1,17 +1,24 @@
 """A part of a site is planned as what it is: all of it is judged, others are not, and it says so."""
 
+import functools
+from pathlib import Path
+
 import pytest
 
-from shakedown.benchmarks.planning import site_of
+from shakedown.benchmarks.nccl.settings import NcclSweep
+from shakedown.benchmarks.planning import make_plan, read_site, site_of
 from shakedown.intent.part import named_nodes, named_rails, partners
 from shakedown.judge.verdict import judge
 from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.reading import BadInput
+from shakedown.references.of_site import catalogue_of_site
 from tests.kit import records
 from tests.kit.cases import cases
 from tests.kit.refusal import refused
 from tests.kit.site import WHERE, document, hosts, plan_site
+
+ROOT = Path(__file__).parents[3]
 
 
 def site(nodes: int = 5):
@@ -277,3 +284,115 @@ def test_a_stage_is_planned_though_another_has_no_references():
     assert judge(plan, measured(plan)).outcome is Outcome.PASS
     for stages in ((), (Stage.FABRIC,), (Stage.FABRIC, Stage.COLLECTIVE)):
         refused("2 cells have no reference: ib_read_lat", planned, *stages)
+
+
+@functools.cache
+def shipped(name: str):
+    """Return a site that ships and its references."""
+    folder = ROOT / "inventories" / name
+    whole = read_site(folder)
+    return whole, catalogue_of_site(whole, folder)
+
+
+def part_of_shipped(name: str, acceptance=None, **wanted: object):
+    """Return plan and jobs of a part of a site that ships; `acceptance`: what it asks for instead."""
+    whole, catalogue = shipped(name)
+    if acceptance:
+        whole = whole.model_copy(
+            update={"acceptance": whole.acceptance.model_copy(update=acceptance(whole.acceptance))}
+        )
+        catalogue = catalogue_of_site(whole, ROOT / "inventories" / name)
+    return make_plan(whole, catalogue, run="r", created="2026-01-02T00:00:00Z", wanted=WantedScope(**wanted))
+
+
+@pytest.mark.parametrize(
+    "name", sorted(folder.name for folder in (ROOT / "inventories").iterdir() if folder.is_dir())
+)
+def test_any_part_of_any_shipped_site_is_planned_or_refused_in_a_line(name):
+    """Catches: a part that ends in an internal error; other nodes in its jobs; what is left out untold."""
+    site, _ = shipped(name)
+    nodes, rails = sorted(site.nics), [rail.name for rail in site.fabric.rails]
+    one = [{"nodes": (node,), "partners": n} for node in {nodes[0], nodes[-1]} for n in (0, 1, 99, None)]
+    alone = {"nodes": (nodes[0],), "partners": 0}
+    of_rail = [{"rails": (rails[0],), **more} for more in ({}, alone)] if rails else []
+    of_stage = [{"stages": (stage,), **more} for stage in Stage for more in ({}, alone)]
+    meshes = [{"mesh": mesh, **more} for mesh in ("quick", "full") for more in ({}, alone)]
+    whole, _ = part_of_shipped(name)
+    assert part_of_shipped(name, partners=0)[0] == whole == part_of_shipped(name, partners=99)[0]
+    for wanted in (*one, *of_rail, *of_stage, *meshes):
+        try:
+            plan, jobs = part_of_shipped(name, **wanted)
+        except BadInput as said:
+            assert "stages" in wanted and said.what.startswith("nothing of "), (wanted, said.what)
+            continue
+        judged = set(wanted.get("nodes", nodes))
+        more = wanted.get("partners", 0)
+        assert set(plan.nodes) == judged
+        used = {node for job in jobs.jobs for node in job.nodes}
+        assert len(used) <= len(judged) + (2 if more is None else more), wanted
+        gone = {i.test for i in whole.items if i.stage in wanted.get("stages", Stage)}
+        gone -= {item.test for item in plan.items} | {"mpi_allreduce_transport"}  # of one node it has none
+        told = [one for one in plan.not_covered if one not in whole.not_covered]
+        assert told or not gone, (wanted, gone)
+
+
+def test_a_site_or_part_too_small_for_all_that_is_asked_is_refused():
+    """Catches: a mesh of one node; a refusal that says that acceptance asks for nothing."""
+    one = {"nodes": ("n1",), "partners": 0}
+
+    def mesh(asked):
+        kept = {section.key: None for section in asked.sections if section.key != "perftest"}
+        return {**kept, "counter_tests": False}
+
+    refused(
+        "nothing is left of that part: .*between nodes, and there is one", part_of_shipped, "lab", mesh, **one
+    )
+    refused("measures between nodes, and there is one", plan_site, site(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "left", "kept"),
+    [
+        ("ml_engineering", {"nodes": ("a100-1",)}, "PyTorch's collectives of 3 nodes", "ib_write_bw"),
+        ("tolly_xe9680_z9664f", {"nodes": ("xe9680-1",)}, "training llama2-70b by tp", "ib_write_bw"),
+        ("tolly_xe9680_z9664f", {"rails": ("rail0",)}, "ib_write_bw from rail to rail", "ib_write_bw"),
+        ("lab", {"nodes": ("n1",), "partners": 0}, "mpi_pingpong", "mpi_allreduce"),
+    ],
+)
+def test_what_a_part_is_too_small_for_is_left_out_and_told(name, wanted, left, kept):
+    """Catches: a part that cannot be planned at all for a size, a batch or a ring of the whole; an internal
+    error; the rest of that benchmark left out with it."""
+    plan, jobs = part_of_shipped(name, **wanted)
+    (told,) = [one for one in plan.not_covered if one.what == left]
+    assert told.why.startswith("the whole site has it, this part cannot: ")
+    assert kept in {item.test for item in plan.items}
+    planned = {item.test for item in plan.items}
+    assert all(planned.intersection(job.tests) for job in jobs.jobs)
+
+
+def test_what_the_whole_lacks_too_is_no_matter_of_the_part():
+    """Catches: a size without any reference, left out of a part instead of refused."""
+
+    def other_size(asked):
+        return {"perftest": (asked.perftest[0].model_copy(update={"size_bytes": 12345}), *asked.perftest[1:])}
+
+    part = {"nodes": ("xe9680-1",)}
+    refused("no reference for ib_read_bw", part_of_shipped, "tolly_xe9680_z9664f", other_size, **part)
+
+
+def test_all_nodes_of_a_sweep_are_those_of_the_part():
+    """Catches: `all` that stays the whole site's number, a number named twice, one beyond the part kept."""
+    sweep = {"operations": ("all_reduce",), "min_bytes": 1 << 30, "max_bytes": 1 << 30}
+
+    def several(asked):
+        sweeps = (NcclSweep(**sweep, nodes=(1, 2, 8, "all")),)
+        kept = {section.key: None for section in asked.sections if section.key in ("lora", "torch")}
+        return {**kept, "nccl": asked.nccl.model_copy(update={"sweeps": sweeps}), "profiles": ("physical",)}
+
+    def sizes(**wanted):
+        plan, _ = part_of_shipped("tolly_xe9680_z9664f", several, **wanted)
+        found = {len(group) for i in plan.items if i.test == "nccl_all_reduce" for group in i.nodes}
+        return found, [one.what for one in plan.not_covered if one.key == "acceptance.nccl.sweeps"]
+
+    assert sizes() == ({1, 2, 8}, [])
+    assert sizes(nodes=("xe9680-1",)) == ({1, 2, 3}, ["all_reduce of 8 nodes"])
