@@ -129,6 +129,17 @@ def limit(
 Flags = NDArray[np.bool_]
 
 LEARNING_NIGHTS = 30  # nights that a series must have before it can give an alarm
+# Where nodes take turns, so that each has a third of the nights or fewer, thirty nights of the fleet are
+# enough: noise is learnt from all nodes, and of each only its level, from no fewer than these.
+FEWEST_NIGHTS, _TURNS = 8, 1 / 3
+
+
+def learning_nights(values: Floats) -> int:
+    """Return how many nights of its own a series of a fleet needs, by how many it had of the first thirty."""
+    share = float(np.isfinite(values[:, :LEARNING_NIGHTS]).mean()) if values.size else 1.0
+    return LEARNING_NIGHTS if share > _TURNS else max(round(share * LEARNING_NIGHTS), FEWEST_NIGHTS)
+
+
 # Of more than two nights: how many are summed, the limit of the sum in its own standard deviations, and
 # whether they must agree: each then counts for hardly more than the one that is least bad, so that a lower
 # limit does. The benchmark counts what comes of it (research/bench_alarms.py).
@@ -176,6 +187,7 @@ class Charts:
         self, values: Floats, higher: bool | NDArray[np.bool_], resolution: float | Floats, *, pooled: bool
     ) -> None:
         count, nights = values.shape
+        self.learning = learning_nights(values) if pooled else LEARNING_NIGHTS
         self.sign = np.where(np.broadcast_to(higher, count), -1.0, 1.0)
         self.values = values * self.sign[:, None]
         self.resolution = np.broadcast_to(np.asarray(resolution, dtype=np.float64), (count,))
@@ -220,8 +232,8 @@ class Charts:
         self.order[rows, self.seen[rows]] = x[rows]
         self.when[rows, self.seen[rows]] = night
         self.seen[rows] += 1
-        ready = there & (self.seen > LEARNING_NIGHTS)
-        self._learn(np.flatnonzero(there & (self.seen == LEARNING_NIGHTS)))
+        ready = there & (self.seen > self.learning)
+        self._learn(np.flatnonzero(there & (self.seen == self.learning)))
         if self.noise is None or not ready.any():
             return
         level, nights = self._level()
@@ -234,30 +246,31 @@ class Charts:
     def _learn(self, new: NDArray[np.intp]) -> None:
         """Begin the series that have thirty nights now; learn the noise again if much more is known."""
         if len(new):
-            first = self.order[new, :LEARNING_NIGHTS]
+            first = self.order[new, : self.learning]
             level, residuals = first_residuals(first)
-            self.residuals[new, :LEARNING_NIGHTS] = residuals
-            self.recent[new] = (level[:, None] + residuals)[:, -LEVEL_NIGHTS:]
+            self.residuals[new, : self.learning] = residuals
+            self.recent[new, : self.learning] = level[:, None] + residuals
+            self.taken[new] = self.learning
             self.home[new] = level
             # The spread of thirty nights would make tails of its own: first all series' spreads, then tails.
             self._relearn()
             assert self.noise is not None
             away = (first - level[:, None]) / self.noise.spread[new, None]
             # Of the nights that made their level each was a part.
-            self.raw_scores[new, :LEARNING_NIGHTS] = away / np.sqrt(1 - 1 / LEARNING_NIGHTS)
+            self.raw_scores[new, : self.learning] = away / np.sqrt(1 - 1 / self.learning)
             drawn_in = np.clip(away, -CLIP, CLIP)
-            self.residuals[new, :LEARNING_NIGHTS] = drawn_in * self.noise.spread[new, None]
+            self.residuals[new, : self.learning] = drawn_in * self.noise.spread[new, None]
             self._relearn()
             # What was odd while it learnt is as likely to come again as what is odd later.
             self.odd[new] += (normal_scores(away, self.noise.of(new)) > ODD_SCORE).sum(axis=1)
-            self.looked[new] += LEARNING_NIGHTS
-        known = float(self.seen[self.seen >= LEARNING_NIGHTS].sum())
+            self.looked[new] += self.learning
+        known = float(self.seen[self.seen >= self.learning].sum())
         if known and (len(new) or known >= _RELEARN * self.learnt_from):
             self.learnt_from = known
             self._relearn()
 
     def _relearn(self) -> None:
-        begun = self.seen >= LEARNING_NIGHTS
+        begun = self.seen >= self.learning
         last = int(self.seen.max())
         noise = learn(
             self.residuals[begun, :last],
@@ -359,7 +372,8 @@ class Charts:
                 self.run[i] = self.odd_run[i] = 0
                 may[i] = False
         loss = (level - self.home) / home_scale
-        sure = level - self.home > LIMIT * noise.spread * np.sqrt(2 * inflated / LEVEL_NIGHTS)
+        error = noise.spread * np.sqrt(inflated * (1 / self.learning + 1 / LEVEL_NIGHTS))
+        sure = level - self.home > LIMIT * error
         full = ready & (nights == LEVEL_NIGHTS) & (self.run < 2)
         drifted = full & sure & (loss - self.told >= np.maximum(DRIFT_EFFECT, self.told))
         for i in np.flatnonzero(drifted):
