@@ -128,6 +128,9 @@ def limit(
 
 Flags = NDArray[np.bool_]
 
+# Of a normal value, half and a tenth are further out. So many series tell them but for a part by chance.
+_HALF, _TENTH = 0.6745, 1.645
+_FEWEST_OF_A_NIGHT, _BY_CHANCE = 16, 1.2
 LEARNING_NIGHTS = 30  # nights that a series must have before it can give an alarm
 # Where nodes take turns, so that each has a third of the nights or fewer, thirty nights of the fleet are
 # enough: noise is learnt from all nodes, and of each only its level, from no fewer than these.
@@ -196,6 +199,7 @@ class Charts:
         self.seen = np.zeros(count, dtype=np.intp)
         self.order, self.residuals, self.raw_scores = (np.full((count, nights), np.nan) for _ in range(3))
         self.when = np.zeros((count, nights), dtype=np.intp)  # each of its nights was which
+        self.scale = np.ones(nights)
         self.odd, self.looked = np.zeros(count), np.zeros(count)
         self.recent = np.full((count, LEVEL_NIGHTS), np.nan)  # the nights that make the level
         self.taken = np.zeros(count, dtype=np.intp)
@@ -237,7 +241,8 @@ class Charts:
         if self.noise is None or not ready.any():
             return
         level, nights = self._level()
-        self._score(x, level, nights, ready, self.noise)
+        self.scale[night] = self._scale_of((x - level)[ready] / self.noise.spread[ready])
+        self._score(night, level, nights, ready, self.noise)
         self._find(night, level, nights, ready, self.noise)
         self._recover(x, ready, self.noise)
         self._take(x, ready, self.noise)
@@ -309,14 +314,28 @@ class Charts:
         nights = np.maximum(there.sum(axis=1), 1).astype(np.float64)
         return np.where(there, self.recent, 0.0).sum(axis=1) / nights, nights
 
-    def _score(self, x: Floats, level: Floats, nights: Floats, ready: Flags, noise: NightNoise) -> None:
+    def _scale_of(self, away: Floats) -> float:
+        """Return by how much all series differ more tonight than usual, at least 1.
+
+        Of those that are better than their level: what others lost is no noise.
+        """
+        better = -away[away < 0]
+        if not self.pooled or len(better) < _FEWEST_OF_A_NIGHT:
+            return 1.0
+        middle, most = np.quantile(better, (0.5, 0.9))
+        return max(float(max(middle / _HALF, most / _TENTH)) / _BY_CHANCE, 1.0)
+
+    def _score(self, night: int, level: Floats, nights: Floats, ready: Flags, noise: NightNoise) -> None:
+        x = self.values[:, night]
         rows = np.flatnonzero(ready)
         away = np.where(ready, x - level, 0.0)
         fresh = np.sqrt(1 + 1 / nights)
         self.raw_scores[rows, self.seen[rows] - 1] = (away / noise.spread / fresh)[rows]
         limit = CLIP * noise.spread
         self.residuals[rows, self.seen[rows] - 1] = np.clip(away / fresh, -limit, limit)[rows]
-        score = np.clip(normal_scores(away / noise.spread, noise), -LARGEST_SCORE, LARGEST_SCORE)
+        score = np.clip(
+            normal_scores(away / noise.spread / self.scale[night], noise), -LARGEST_SCORE, LARGEST_SCORE
+        )
         self.scores[rows, :-1] = self.scores[rows, 1:]
         self.scores[rows, -1] = score[rows]
         worse = score > WORSE_NIGHT
@@ -396,10 +415,11 @@ class Charts:
         last = np.arange(-3, 0) + self.seen[rows][:, None]
         away = np.take_along_axis(self.order[rows], last, axis=1) - level[rows, None]
         away[~np.isfinite(self.scores[rows, -3]), 0] = np.nan
-        gaps = np.diff(np.take_along_axis(self.when[rows], last, axis=1), axis=1)
+        when = np.take_along_axis(self.when[rows], last, axis=1)
+        gaps = np.diff(when, axis=1)
         lead = noise.lead(rows[:, None], gaps)
         pair = Nights(lead, noise.ar[rows], nights[rows], noise.odd[rows], noise.new)
-        return pair.is_step(away / noise.spread[rows, None])
+        return pair.is_step(away / noise.spread[rows, None] / self.scale[when])
 
     def _raise(
         self, i: int, night: int, chart: Literal["step", "drift"], effect: float, before: float, loss: float
