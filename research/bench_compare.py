@@ -39,7 +39,7 @@ def write_run(folder: Path, run: str, count: int, *, upgraded: bool) -> None:
     with (folder / "results.jsonl").open("w") as results:
         for number, node in enumerate(nodes):
             for metric in range(METRICS):
-                value = generator.gauss(390, 1.2) * (0.95 if upgraded and number == 3 else 1)
+                value = generator.gauss(390, 1.2) * (0.6 if upgraded and number == 3 else 1)
                 line = {"schema": 1, "run": run, **shared, "metric": f"m{metric}", "value": round(value, 2)}
                 results.write(json.dumps(line | {"nodes": [node], "state": "COMPLETED"}) + "\n")
     parts = [

@@ -10,9 +10,11 @@ from shakedown.daytwo.compare.paired_tests import (
     NODE_MARGINS,
     ONE_RUN_BOUND,
     Nodes,
+    Noise,
     Shift,
     Sides,
     decide_shift,
+    noise_of,
     single_nodes,
 )
 from shakedown.judge.verdict import Judged
@@ -20,6 +22,9 @@ from shakedown.records.base import Better, Outcome, Record, Stage, params_text
 from shakedown.records.plan import PlanItem
 from shakedown.records.wording import count
 from shakedown.statistics.robust import SMALLEST_CLASS, benjamini_hochberg, median, median_interval
+
+# Parts of the rate: for what single nodes did, and for what all did.
+_FOR_NODES, _FOR_ALL = 0.2, 0.2
 
 Decision = Literal["better", "equivalent", "worse", "undecided"]
 
@@ -216,15 +221,16 @@ def compare(
 
 def decide(drafts: Sequence[PairedMetric], settings: ComparisonSettings) -> tuple[MetricComparison, ...]:
     """Return what became of each metric."""
-    singles = single_nodes([d.sides for d in drafts], settings.margin, settings.q / 2)
+    sides = [d.sides for d in drafts]
+    noises = noise_of(sides)
+    singles = single_nodes(sides, noises, settings.margin, settings.q * _FOR_NODES)
     found = [
-        _Test(d, decide_shift(d.sides, settings.margin), single)
-        for d, single in zip(drafts, singles, strict=True)
+        _Test(d, decide_shift(d.sides, settings.margin, noise), single, noise)
+        for d, noise, single in zip(drafts, noises, singles, strict=True)
     ]
     tested = [t for t in found if t.shift is not None]
     # One threshold over all metrics: twenty metrics at 5 % each would find a change in nothing.
-    # Half of the rate is for what all nodes did, half for single nodes.
-    differs = benjamini_hochberg([t.shift.p_difference for t in tested if t.shift], settings.q / 2)
+    differs = benjamini_hochberg([t.shift.p_difference for t in tested if t.shift], settings.q * _FOR_ALL)
     alike = benjamini_hochberg([t.shift.p_equivalence for t in tested if t.shift], settings.q)
     for test, one, other in zip(tested, differs, alike, strict=True):
         test.differs, test.alike = one, other
@@ -236,6 +242,7 @@ class _Test:
     draft: PairedMetric
     shift: Shift | None
     single: Nodes
+    noise: Noise | None
     differs: bool = False
     alike: bool = False
 
@@ -290,21 +297,32 @@ def _verdict(test: _Test, worse: Sequence[str], settings: ComparisonSettings) ->
         return "undecided", f"untouched nodes moved by {moved:+.2%} too: something else changed"
     if worse:
         return "worse", f"on {', '.join(worse[:5])}{f' and {len(worse) - 5} more' if len(worse) > 5 else ''}"
+    may_be = _open(test)
     if shift is None:
-        return "undecided", f"{count(len(sides.moved), 'node')} cannot decide: at least six are needed"
+        few = f"{count(len(sides.moved), 'node')} cannot decide: at least six are needed"
+        return "undecided", may_be or few
     middle = shift.median
     if test.differs and abs(middle) > settings.margin:
         if middle < 0:
             return "worse", f"{middle:+.2%} over {count(len(sides.moved), 'node')}"
         return _complete(draft, "better", f"{middle:+.2%} over {count(len(sides.moved), 'node')}")
-    if test.single.open:
-        slow = sorted(test.single.open.items(), key=lambda nd: nd[1])[:5]
-        return "undecided", f"may be worse on {', '.join(f'{n} ({d:+.1%})' for n, d in slow)}: more runs tell"
+    if may_be:
+        return "undecided", may_be
     if test.alike:
         return _enough(test, f"{middle:+.2%}, within {settings.margin:.1%}", settings)
     if sides.single and not sides.controlled:
         return "undecided", f"{middle:+.2%}: one run a side bounds nothing below {ONE_RUN_BOUND:.1%}"
     return "undecided", f"{middle:+.2%}: neither a difference nor its absence is shown"
+
+
+def _open(test: _Test) -> str:
+    """Return which nodes may have lost what others did not, and what would tell."""
+    slow = sorted(test.single.open.items(), key=lambda nd: nd[1])[:5]
+    if not slow:
+        return ""
+    unknown = test.noise and slow[0][0] not in test.noise.told
+    more = "three runs a side tell a change from a noisy node" if unknown else "more runs tell"
+    return f"may be worse on {', '.join(f'{n} ({d:+.1%})' for n, d in slow)}: {more}"
 
 
 def _enough(test: _Test, reason: str, settings: ComparisonSettings) -> tuple[Decision, str]:

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shakedown.daytwo.history.baselines import split_common, weekdays, without_own_weeks
-from shakedown.daytwo.history.night_charts import LEARNING_NIGHTS, SMALLEST_EFFECT, Alarm, Charts
+from shakedown.daytwo.history.night_charts import (
+    FEWEST_NIGHTS,
+    LEARNING_NIGHTS,
+    Alarm,
+    Charts,
+    learning_nights,
+)
 from shakedown.records.base import Better, Record
 from shakedown.statistics.robust import resolution
 
@@ -24,7 +30,7 @@ from shakedown.statistics.robust import resolution
 #
 # An alarm is a reason to measure again, never a verdict.
 
-__all__ = ["FALSE_ALARMS_PER_1000_YEARS", "LEARNING_NIGHTS", "SMALLEST_EFFECT", "Alarm", "find_alarms"]
+__all__ = ["FALSE_ALARMS_PER_1000_YEARS", "FEWEST_NIGHTS", "LEARNING_NIGHTS", "Alarm", "find_alarms"]
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +55,8 @@ def find_alarms(
     weekdays: NDArray[np.intp] | None = None,
 ) -> list[Alarm]:
     """Return the alarms of many series."""
-    if weekdays is not None:
+    # Too few nights of its own tell no week.
+    if weekdays is not None and learning_nights(values) == LEARNING_NIGHTS:
         values = without_own_weeks(values, weekdays, LEARNING_NIGHTS)
     charts = Charts(values, higher, resolution, pooled=pooled)
     changed = np.zeros(values.shape, dtype=bool)

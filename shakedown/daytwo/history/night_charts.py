@@ -128,7 +128,21 @@ def limit(
 
 Flags = NDArray[np.bool_]
 
+# Of a normal value, half and a tenth are further out. So many series tell them but for a part by chance.
+_HALF, _TENTH = 0.6745, 1.645
+_FEWEST_OF_A_NIGHT, _BY_CHANCE = 16, 1.2
 LEARNING_NIGHTS = 30  # nights that a series must have before it can give an alarm
+# Where nodes take turns, so that each has a third of the nights or fewer, thirty nights of the fleet are
+# enough: noise is learnt from all nodes, and of each only its level, from no fewer than these.
+FEWEST_NIGHTS, _TURNS = 8, 1 / 3
+
+
+def learning_nights(values: Floats) -> int:
+    """Return how many nights of its own a series of a fleet needs, by how many it had of the first thirty."""
+    share = float(np.isfinite(values[:, :LEARNING_NIGHTS]).mean()) if values.size else 1.0
+    return LEARNING_NIGHTS if share > _TURNS else max(round(share * LEARNING_NIGHTS), FEWEST_NIGHTS)
+
+
 # Of more than two nights: how many are summed, the limit of the sum in its own standard deviations, and
 # whether they must agree: each then counts for hardly more than the one that is least bad, so that a lower
 # limit does. The benchmark counts what comes of it (research/bench_alarms.py).
@@ -176,6 +190,7 @@ class Charts:
         self, values: Floats, higher: bool | NDArray[np.bool_], resolution: float | Floats, *, pooled: bool
     ) -> None:
         count, nights = values.shape
+        self.learning = learning_nights(values) if pooled else LEARNING_NIGHTS
         self.sign = np.where(np.broadcast_to(higher, count), -1.0, 1.0)
         self.values = values * self.sign[:, None]
         self.resolution = np.broadcast_to(np.asarray(resolution, dtype=np.float64), (count,))
@@ -184,6 +199,7 @@ class Charts:
         self.seen = np.zeros(count, dtype=np.intp)
         self.order, self.residuals, self.raw_scores = (np.full((count, nights), np.nan) for _ in range(3))
         self.when = np.zeros((count, nights), dtype=np.intp)  # each of its nights was which
+        self.scale = np.ones(nights)
         self.odd, self.looked = np.zeros(count), np.zeros(count)
         self.recent = np.full((count, LEVEL_NIGHTS), np.nan)  # the nights that make the level
         self.taken = np.zeros(count, dtype=np.intp)
@@ -220,12 +236,13 @@ class Charts:
         self.order[rows, self.seen[rows]] = x[rows]
         self.when[rows, self.seen[rows]] = night
         self.seen[rows] += 1
-        ready = there & (self.seen > LEARNING_NIGHTS)
-        self._learn(np.flatnonzero(there & (self.seen == LEARNING_NIGHTS)))
+        ready = there & (self.seen > self.learning)
+        self._learn(np.flatnonzero(there & (self.seen == self.learning)))
         if self.noise is None or not ready.any():
             return
         level, nights = self._level()
-        self._score(x, level, nights, ready, self.noise)
+        self.scale[night] = self._scale_of((x - level)[ready] / self.noise.spread[ready])
+        self._score(night, level, nights, ready, self.noise)
         self._find(night, level, nights, ready, self.noise)
         self._recover(x, ready, self.noise)
         self._take(x, ready, self.noise)
@@ -234,30 +251,31 @@ class Charts:
     def _learn(self, new: NDArray[np.intp]) -> None:
         """Begin the series that have thirty nights now; learn the noise again if much more is known."""
         if len(new):
-            first = self.order[new, :LEARNING_NIGHTS]
+            first = self.order[new, : self.learning]
             level, residuals = first_residuals(first)
-            self.residuals[new, :LEARNING_NIGHTS] = residuals
-            self.recent[new] = (level[:, None] + residuals)[:, -LEVEL_NIGHTS:]
+            self.residuals[new, : self.learning] = residuals
+            self.recent[new, : self.learning] = level[:, None] + residuals
+            self.taken[new] = self.learning
             self.home[new] = level
             # The spread of thirty nights would make tails of its own: first all series' spreads, then tails.
             self._relearn()
             assert self.noise is not None
             away = (first - level[:, None]) / self.noise.spread[new, None]
             # Of the nights that made their level each was a part.
-            self.raw_scores[new, :LEARNING_NIGHTS] = away / np.sqrt(1 - 1 / LEARNING_NIGHTS)
+            self.raw_scores[new, : self.learning] = away / np.sqrt(1 - 1 / self.learning)
             drawn_in = np.clip(away, -CLIP, CLIP)
-            self.residuals[new, :LEARNING_NIGHTS] = drawn_in * self.noise.spread[new, None]
+            self.residuals[new, : self.learning] = drawn_in * self.noise.spread[new, None]
             self._relearn()
             # What was odd while it learnt is as likely to come again as what is odd later.
             self.odd[new] += (normal_scores(away, self.noise.of(new)) > ODD_SCORE).sum(axis=1)
-            self.looked[new] += LEARNING_NIGHTS
-        known = float(self.seen[self.seen >= LEARNING_NIGHTS].sum())
+            self.looked[new] += self.learning
+        known = float(self.seen[self.seen >= self.learning].sum())
         if known and (len(new) or known >= _RELEARN * self.learnt_from):
             self.learnt_from = known
             self._relearn()
 
     def _relearn(self) -> None:
-        begun = self.seen >= LEARNING_NIGHTS
+        begun = self.seen >= self.learning
         last = int(self.seen.max())
         noise = learn(
             self.residuals[begun, :last],
@@ -296,14 +314,28 @@ class Charts:
         nights = np.maximum(there.sum(axis=1), 1).astype(np.float64)
         return np.where(there, self.recent, 0.0).sum(axis=1) / nights, nights
 
-    def _score(self, x: Floats, level: Floats, nights: Floats, ready: Flags, noise: NightNoise) -> None:
+    def _scale_of(self, away: Floats) -> float:
+        """Return by how much all series differ more tonight than usual, at least 1.
+
+        Of those that are better than their level: what others lost is no noise.
+        """
+        better = -away[away < 0]
+        if not self.pooled or len(better) < _FEWEST_OF_A_NIGHT:
+            return 1.0
+        middle, most = np.quantile(better, (0.5, 0.9))
+        return max(float(max(middle / _HALF, most / _TENTH)) / _BY_CHANCE, 1.0)
+
+    def _score(self, night: int, level: Floats, nights: Floats, ready: Flags, noise: NightNoise) -> None:
+        x = self.values[:, night]
         rows = np.flatnonzero(ready)
         away = np.where(ready, x - level, 0.0)
         fresh = np.sqrt(1 + 1 / nights)
         self.raw_scores[rows, self.seen[rows] - 1] = (away / noise.spread / fresh)[rows]
         limit = CLIP * noise.spread
         self.residuals[rows, self.seen[rows] - 1] = np.clip(away / fresh, -limit, limit)[rows]
-        score = np.clip(normal_scores(away / noise.spread, noise), -LARGEST_SCORE, LARGEST_SCORE)
+        score = np.clip(
+            normal_scores(away / noise.spread / self.scale[night], noise), -LARGEST_SCORE, LARGEST_SCORE
+        )
         self.scores[rows, :-1] = self.scores[rows, 1:]
         self.scores[rows, -1] = score[rows]
         worse = score > WORSE_NIGHT
@@ -359,7 +391,8 @@ class Charts:
                 self.run[i] = self.odd_run[i] = 0
                 may[i] = False
         loss = (level - self.home) / home_scale
-        sure = level - self.home > LIMIT * noise.spread * np.sqrt(2 * inflated / LEVEL_NIGHTS)
+        error = noise.spread * np.sqrt(inflated * (1 / self.learning + 1 / LEVEL_NIGHTS))
+        sure = level - self.home > LIMIT * error
         full = ready & (nights == LEVEL_NIGHTS) & (self.run < 2)
         drifted = full & sure & (loss - self.told >= np.maximum(DRIFT_EFFECT, self.told))
         for i in np.flatnonzero(drifted):
@@ -382,10 +415,11 @@ class Charts:
         last = np.arange(-3, 0) + self.seen[rows][:, None]
         away = np.take_along_axis(self.order[rows], last, axis=1) - level[rows, None]
         away[~np.isfinite(self.scores[rows, -3]), 0] = np.nan
-        gaps = np.diff(np.take_along_axis(self.when[rows], last, axis=1), axis=1)
+        when = np.take_along_axis(self.when[rows], last, axis=1)
+        gaps = np.diff(when, axis=1)
         lead = noise.lead(rows[:, None], gaps)
         pair = Nights(lead, noise.ar[rows], nights[rows], noise.odd[rows], noise.new)
-        return pair.is_step(away / noise.spread[rows, None])
+        return pair.is_step(away / noise.spread[rows, None] / self.scale[when])
 
     def _raise(
         self, i: int, night: int, chart: Literal["step", "drift"], effect: float, before: float, loss: float

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shakedown.daytwo.history.alarms_and_steps import (
     ALL_NODES,
     FALSE_ALARMS_PER_1000_YEARS,
+    FEWEST_NIGHTS,
     LEARNING_NIGHTS,
     HistoryChange,
     SeriesLabel,
@@ -25,7 +26,8 @@ from shakedown.records.wording import count
 from shakedown.report import text as sparkline
 
 RATE = (
-    f"Alarms need {LEARNING_NIGHTS} nights. Of a healthy fleet, in the noise that was simulated, they are "
+    f"Alarms need {LEARNING_NIGHTS} nights, {FEWEST_NIGHTS} of nodes that take turns. "
+    "Of a healthy fleet, in the noise that was simulated, they are "
     f"wrong about {FALSE_ALARMS_PER_1000_YEARS} times in 1,000 node-metric-years."
 )
 WIDTH, HEIGHT = 600.0, 46.0

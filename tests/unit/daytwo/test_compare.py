@@ -72,26 +72,30 @@ def test_drift_of_all_nodes_is_not_the_upgrades(pair):
 def test_one_bad_node_among_good_ones_is_named(pair):
     """Catches: one node that the upgrade broke, averaged away by eleven that are well."""
     result = compare_folders(
-        *pair(factor=lambda m, n: 0.9 if (m, n) == ("h2d", "n5") else 1.0), changed=FIRMWARE
+        *pair(factor=lambda m, n: 0.7 if (m, n) == ("h2d", "n5") else 1.0), changed=FIRMWARE
     )
     h2d = next(m for m in result.metrics if "nvbandwidth" in m.metric)
     assert (h2d.decision, [s.node for s in h2d.worse]) == ("worse", ["n5"])
-    assert h2d.worse[0].shift == pytest.approx(-0.1, abs=0.015)
+    assert h2d.worse[0].shift == pytest.approx(-0.3, abs=0.015)
     assert sum(len(m.worse) for m in result.metrics) == 1
 
 
-def test_a_canary_among_untouched_nodes_is_judged_alone(pair):
-    """Catches: one upgraded node called undecided for want of pairs although the fleet shows its noise."""
+@cases("level, decision", (0.7, "worse"), (0.95, "undecided"))
+def test_a_canary_among_untouched_nodes_is_judged_alone(pair, level, decision):
+    """Catches: one upgraded node called undecided for want of pairs; one of unknown noise called worse."""
     result = compare_folders(
-        *pair(firmware={"n3": "22.2"}, factor=lambda m, n: 0.95 if (m, n) == ("write", "n3") else 1.0),
+        *pair(firmware={"n3": "22.2"}, factor=lambda m, n: level if (m, n) == ("write", "n3") else 1.0),
         changed=FIRMWARE,
         canaries=("n3",),
     )
     assert decisions(result) == {
-        "ib_write_bw": "worse",
+        "ib_write_bw": decision,
         "ib_write_lat": "undecided",
         "nvbandwidth": "undecided",
     }
+    (write,) = (m for m in result.metrics if "ib_write_bw" in m.metric)
+    few = "may be worse on n3 (-4.6%): three runs a side tell a change from a noisy node"
+    assert decision == "worse" or write.reason == few
 
 
 def test_a_node_that_died_is_not_left_out_of_equivalent(pair):

@@ -314,6 +314,33 @@ def test_what_a_node_does_every_week_is_not_its_noise():
     assert sorted(found) == [f"n{i}" for i in range(6)]
 
 
+@cases("sick, found", (False, []), (True, ["n9"]))
+def test_a_noisy_week_of_all_nodes_is_no_nodes_alarm(sick, found):
+    """Catches: neighbours' jobs that treble every node's spread for a week, alarmed node by node."""
+    rng = np.random.default_rng(8)
+    noisy = np.repeat(rng.random(28) < 0.125, 7)
+    values = 391 * (1 + 0.003 * np.where(noisy, 3, 1) * rng.standard_normal((128, 196)))
+    first = int(np.flatnonzero(noisy)[-7])
+    if sick:
+        values[9, first:] *= 0.9
+    series = [SeriesLabel(f"n{i}", "bw", "Gb/s", Better.HIGHER) for i in range(128)]
+    times = np.datetime64("2026-01-01T02:00:00") + np.arange(196) * np.timedelta64(1, "D")
+    assert [f.node for f in findings(series, times, values, {}) if f.kind != "step"] == found
+
+
+@cases("start, found", (36, True), (60, False))
+def test_nodes_that_take_turns_are_alarmed_too(start, found):
+    """Catches: a node at -20 % that a quarter of the nights measure, never alarmed in two months."""
+    rng = np.random.default_rng(5)
+    values = 391 * (1 + 0.003 * rng.standard_normal((64, 60)))
+    values[9, start:] *= 0.8
+    values[(np.arange(64)[:, None] + np.arange(60)) % 4 > 0] = np.nan
+    series = [SeriesLabel(f"n{i}", "bw", "Gb/s", Better.HIGHER) for i in range(64)]
+    times = np.datetime64("2026-01-01T02:00:00") + np.arange(60) * np.timedelta64(1, "D")
+    seen = [f.node for f in findings(series, times, values, {}) if f.kind != "step"]
+    assert seen == (["n9"] if found else [])
+
+
 def test_command_exit_status_says_whether_an_alarm_stands(filled, monkeypatch, capsys):
     """Catches: a nightly report that says nothing is wrong while an alarm stands."""
     status, out, _ = run_command(monkeypatch, capsys, "history", "fleet", "--store", filled)
