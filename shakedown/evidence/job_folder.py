@@ -22,7 +22,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from shakedown.benchmarks.config.odd_parts import OF_CLOCKS
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
-from shakedown.plan.jobs import JobSpec, job_and_attempt
+from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.reading import (
     LARGEST_OUTPUT,
     BadInput,
@@ -265,7 +265,7 @@ _LIST = TypeAdapter(dict[str, str | None], config=ConfigDict(strict=True))
 MISSING, OTHER = "is missing", "is not what was ordered"
 CHANGED = "is not what it was when the job had ended"
 
-SPEC, SOFTWARE = BEFORE_IT_RUNS
+SPEC, SOFTWARE, _ = BEFORE_IT_RUNS
 NODES = "nodes.txt"  # the nodes that a job's script runs on, one a line, as it notes them when it begins
 
 
@@ -276,6 +276,14 @@ def given(spec: JobSpec) -> dict[str, str]:
         sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
         files[SOFTWARE] = json.dumps(sources, indent=1) + "\n"
     return files
+
+
+def rails_of(jobs: Jobs, spec: JobSpec) -> str:
+    """Return the NICs of a job's nodes, for the nodes to see how they send to each other; empty: no way."""
+    nics = {node: jobs.nics[node] for node in spec.nodes if jobs.nics.get(node)}
+    keep = {"rail", "netdev", "ipv4"}
+    told = {node: [nic.model_dump(include=keep) for nic in own] for node, own in nics.items()}
+    return json.dumps(told) + "\n" if len(told) > 1 else ""
 
 
 def unlike_given(folder: Path, spec: JobSpec) -> dict[str, str]:

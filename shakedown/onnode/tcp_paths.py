@@ -33,7 +33,7 @@ from shakedown.records.wording import BLAMES
 
 # Linux, netdevice(7) and ip(7): an interface's address; datagrams that are never cut, whatever the kernel
 # knows of the way.
-_SIOCGIFADDR = 0x8915
+_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 _IP_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 3
 _HEADERS_BYTES = 28  # IPv4 and UDP
 _SHORT_BYTES = 64
@@ -61,14 +61,23 @@ def faults_of(
     return "; ".join(said)
 
 
-def address(netdev: str) -> str | None:
-    """Return an interface's IPv4 address, None if it has none."""
+def address(netdev: str, what: int = _SIOCGIFADDR) -> str | None:
+    """Return an interface's IPv4 address (or its netmask, if asked for `what`), None if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            found = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", netdev.encode()[:15]))
+            found = fcntl.ioctl(any_socket, what, struct.pack("256s", netdev.encode()[:15]))
         except OSError:
             return None
     return socket.inet_ntoa(found[20:24])
+
+
+def beside(netdev: str, ipv4: str) -> bool:
+    """Whether an address is in an interface's own network."""
+    own, mask = address(netdev), address(netdev, _SIOCGIFNETMASK)
+    if own is None or mask is None:
+        return False
+    ours, bits, theirs = (int.from_bytes(socket.inet_aton(one), "big") for one in (own, mask, ipv4))
+    return ours & bits == theirs & bits
 
 
 class Route(NamedTuple):
@@ -115,7 +124,9 @@ def told_route(answer: bytes) -> Route | None:
 def astray(
     mine: Sequence[Mapping[str, Any]],  # this node's interfaces
     others: Mapping[str, Sequence[Mapping[str, Any]]],  # every other node's
-    ask: Callable[[str, str], Route | None] = route,  # `route`
+    ask: Callable[[str, str | None], Route | None] = route,  # `route`
+    *,
+    sources: bool = False,  # also what it would send from, if a program does not say
 ) -> list[dict[str, str]]:
     """Return by rail and node which way the kernel takes that is not the planned one."""
     found = []
@@ -123,6 +134,9 @@ def astray(
         for node, theirs in others.items():
             for end in theirs:
                 way = ask(end["ipv4"], path["ipv4"]) if end["rail"] == path["rail"] else None
+                free = ask(end["ipv4"], None) if sources and way and way.netdev == path["netdev"] else None
+                if way is not None and free is not None and free.netdev == way.netdev:
+                    way = way._replace(source=free.source)
                 if way is not None and (words := _unlike(path, way)):
                     found.append({"rail": path["rail"], "to": node, "words": f"{end['ipv4']} {words}"})
     return found
@@ -135,6 +149,8 @@ def _unlike(path: Mapping[str, Any], way: Route) -> str:
         return f"is reached over {way.netdev}{f' and {way.gateway}' if way.gateway else ''}"
     if way.mtu_bytes is not None and way.mtu_bytes < path["mtu_bytes"]:
         return f"is reached by a route with an MTU of {way.mtu_bytes} bytes, {path['mtu_bytes']} are planned"
+    if way.source not in (None, path["ipv4"]):
+        return f"is sent to from {way.source}, {path['ipv4']} is planned"
     return ""
 
 

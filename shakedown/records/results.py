@@ -66,6 +66,8 @@ class Measurement(Document):
     # What else was seen at work on what was measured: a value within its reference decides nothing then, and
     # one outside has a cause.
     disturbed: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    # What else was at work on the CPUs at its ends, which can only have made it worse.
+    loaded: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     problem: RunProblem | None = None
 
     @property

@@ -286,6 +286,13 @@ BLAMES: dict[str, Blame] = {
         "ms: look at the host before the GPU",
         ("gaps in the clock of LoadGen's process", "the runs that missed their bound"),
     ),
+    # collect/surroundings.py
+    "busy-cpus": Blame(
+        "{node} was busy: {what}",
+        ("the node's own accounting of time", "what took it: processes, a hypervisor, heat or interrupts"),
+        "a part that is slow besides: the value decides nothing",
+        "mpstat -P ALL 1 3",
+    ),
     # onnode
     "way-strays": Blame("{node} {netdev} ({rail}): {owner}'s {words}", (_READ_BACK, _INTENT)),
     "interface": Blame("{node} {netdev} ({rail}): {words}", (_READ_BACK, _INTENT)),

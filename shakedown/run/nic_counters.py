@@ -51,6 +51,51 @@ class _Device(BaseModel):
     read_at_s: Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)] | None = None
 
 
+_Count = Annotated[int, Field(ge=0, lt=1 << 64)]
+_Words = Annotated[str, Field(max_length=400)]
+
+
+class OtherProcess(BaseModel):
+    """A process that was not the job's: who it is, the CPU time that it has used, and where it may run."""
+
+    model_config = ConfigDict(strict=True)
+
+    pid: _Count
+    began: _Count
+    uid: _Count
+    name: _Words
+    cpu_s: Annotated[float, Field(ge=0, lt=1e12)]
+    cpus: _Words
+
+
+class NicPlace(BaseModel):
+    """How a NIC stands in its node: the CPUs that serve it and that are beside it, and its PCIe link."""
+
+    model_config = ConfigDict(strict=True)
+
+    serve: list[_Count]
+    beside: list[_Count]
+    interrupts: list[_Words]
+    pcie: _Words
+
+
+class HostReading(BaseModel):
+    """What else a node's CPUs did, and how its NICs stand (onnode/host.py)."""
+
+    model_config = ConfigDict(strict=True)
+
+    at_s: Annotated[float, Field(ge=0, lt=1e12)]
+    cpus: dict[_Words, Annotated[list[_Count], Field(min_length=4, max_length=4)]]
+    others: list[OtherProcess] | None
+    queue_pairs: dict[_Words, list[_Words]]
+    hot_ms: dict[_Words, _Count]
+    interrupts: dict[_Words, tuple[_Count, _Words]]
+    octets: dict[_Words, tuple[_Count, _Count]]
+    iommu: _Words
+    nics: dict[_Words, NicPlace]
+    astray: list[dict[Literal["rail", "to", "words"], _Words]]
+
+
 class _File(BaseModel):
     model_config = ConfigDict(strict=True)
 
@@ -60,6 +105,7 @@ class _File(BaseModel):
     boot_id: Annotated[str, Field(max_length=64)] | None = None
     taken: Annotated[str, Field(max_length=64)] | None = None
     took_s: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)] | None = None
+    host: HostReading | None = None
     devices: tuple[_Device, ...]
 
 
@@ -89,6 +135,7 @@ class NodeCounters:
     taken: str | None = None
     about: Mapping[str, About] = field(default_factory=dict)
     took_s: float | None = None
+    host: HostReading | None = None
 
     def began_anew(self, later: NodeCounters, device: str) -> bool:
         """Whether a device counts from zero again in a later reading, so that differences mean nothing."""
@@ -151,6 +198,7 @@ def read_counters(path: Path) -> NodeCounters:
             for e in found.devices
         },
         found.took_s,
+        found.host,
     )
 
 

@@ -267,6 +267,7 @@ def localise(
     findings: list[Explanation] = []
     for route in routes:
         found = [_weigh(on_hardware(f), matrices, seen) for f in _route(route, seen, settings)]
+        found = [_beside_load(f, route.matrices[0].loaded, seen) for f in found]
         of_two = len(route.matrices[0].rails) == 2
         findings += [_of_two(f) if of_two and f.element.kind == "rail" else f for f in found]
     return _rank(_merge(findings), matrices, ports, seen)
@@ -342,6 +343,16 @@ def _weigh(finding: Explanation, matrices: Sequence[Matrix], seen: Sequence[Witn
             why=(),
         )
     return finding
+
+
+def _beside_load(finding: Explanation, loaded: Mapping[str, str], seen: Sequence[Witness]) -> Explanation:
+    """Doubt a slow part of a node whose CPUs were busy, unless a counter tells of damaged bits at it."""
+    said = loaded.get(finding.element.node, "")
+    damaged = any(_is_about(w, finding.element) and w.place == "cable" for w in seen)
+    if not said or finding.pattern == "failed" or damaged:
+        return finding
+    confidence = min(finding.confidence, DOUBTFUL)
+    return replace(finding, blamed=False, confidence=confidence, why=(*finding.why, said))
 
 
 def _of_two(finding: Explanation) -> Explanation:
@@ -474,6 +485,8 @@ def _proposal(element: Element, finding: Explanation) -> str:
         return f"look at what lies between {element.node} and {element.peer}, and measure them again"
     if element.kind == "fabric":
         return "measure again with fewer pairs at once; look at the hashing and the counters of the uplinks"
+    if any(" was busy: " in why for why in finding.why):
+        return f"measure {element} again, without what else works on its CPUs"
     if not finding.blamed:
         return f"measure {element} against another partner"
     if element.node:

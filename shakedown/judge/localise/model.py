@@ -26,6 +26,7 @@ class Matrix:
         failed: planned and tried, but without a value.
         said: (node, rail) -> what the node itself said was wrong with its rail.
         when: time of each result in seconds; NaN where it is not known. None: no time is known.
+        loaded: node -> what else was at work on its CPUs.
     """
 
     label: str
@@ -36,6 +37,7 @@ class Matrix:
     failed: Bools
     said: Mapping[tuple[str, str], str] = field(default_factory=dict)
     when: Floats | None = None
+    loaded: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,6 +77,7 @@ class PairResults:
         values: by test and parameters: of each place the attempt, its value and when the first attempt began,
             in seconds since 1970; NaN where there is none.
         higher: whether more is better.
+        loaded: what else was at work on a node's CPUs, by node.
         problems: what kept a place from having a value, in the attempt that counts, by test and parameters.
     """
 
@@ -85,6 +86,7 @@ class PairResults:
         self.values: dict[str, dict[Place, tuple[int, float, float]]] = defaultdict(dict)
         self.higher: dict[str, bool] = {}
         self.problems: dict[tuple[str, Place], RunProblem] = {}
+        self.loaded: dict[str, str] = {}  # node -> what else was at work on its CPUs
         self._attempts: dict[tuple[str, Place], dict[int, float]] = {}
 
     def __bool__(self) -> bool:
@@ -109,6 +111,10 @@ class PairResults:
         if m.started:
             with suppress(ValueError, OverflowError):
                 begun = datetime.fromisoformat(m.started).timestamp()
+        for said in (m.loaded or "").split("; "):
+            node = said.partition(" ")[0]
+            if node in place[1:]:
+                self.loaded[node] = min(said, self.loaded.get(node, said))
         if earlier is not None:
             if m.attempt != earlier[0]:
                 # Kept only for the few that were measured more than once.
