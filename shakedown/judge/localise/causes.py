@@ -485,10 +485,10 @@ def _proposal(element: Element, finding: Explanation) -> str:
         return f"look at what lies between {element.node} and {element.peer}, and measure them again"
     if element.kind == "fabric":
         return "measure again with fewer pairs at once; look at the hashing and the counters of the uplinks"
-    if any(" was busy: " in why for why in finding.why):
-        return f"measure {element} again, without what else works on its CPUs"
     if not finding.blamed:
-        return f"measure {element} against another partner"
+        busy = any(" was busy: " in why for why in finding.why)
+        how = "again, without what else works on its CPUs" if busy else "against another partner"
+        return f"measure {element} {how}"
     if element.node:
         return f"drain {element.node} and look at its {element.kind}"
     if ">" in element.rail:
