@@ -251,6 +251,18 @@ BLAMES: dict[str, Blame] = {
         "its cable, the port of the switch, and a program on the cores that serve it",
         "ethtool -S NETDEV; mpstat -P ALL 1 3",
     ),
+    "waits": Blame(
+        "{element} is late and not slow: likely something holds packets there, and no part is broken",
+        ("times that only this end explains, while its rates are like its peers'",),
+        "a shaper (tc, the switch's port), interrupt moderation, power saving, a longer way",
+        "tc -s qdisc; ethtool -c NETDEV; cpupower idle-info",
+    ),
+    "uplink-one-way": Blame(
+        "{element} is bad one way: that link, or how {spine} forwards over it",
+        ("results over this path alone",),
+        "the spine's own forwarding table, or its port",
+        "show the route and the counters of both ports",
+    ),
     "no-results": Blame(
         "no results: likely {element} is down, or a firewall there drops RoCE (UDP port 4791)",
         ("results that are missing with all partners",),
