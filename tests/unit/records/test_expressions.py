@@ -17,7 +17,7 @@ import shakedown
 PACKAGE = Path(shakedown.__file__).parent
 METHODS = ("search", "match", "fullmatch", "finditer", "findall", "sub", "split")
 LENGTH, MOST_CPU_S = 100_000, 0.3  # quadratic time takes a minute
-FILLERS = (" ", "9", '"', "a", "\n", "\\", "=", ":", ".", "-", "\t", "x9 ", "a=1 ")
+FILLERS = (" ", "9", '"', "a", "\n", "\\", "=", ":", ".", "-", "\t", "x9 ", "a=1 ", "1,")
 SOURCES = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 
 
