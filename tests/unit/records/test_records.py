@@ -171,7 +171,7 @@ def test_no_sentence_blames_beside_the_table():
 # by a line of this list. No list of words decides that.
 NOBODY = Path(__file__).with_name("sentences_that_blame_nobody.txt")
 OF_CAUSES = (
-    *(f"judge/localise/{name}.py" for name in "causes doubts fit model pairs rare suspects".split()),
+    *(f"judge/localise/{n}.py" for n in ("causes", "doubts", "fit", "model", "pairs", "rare", "suspects")),
     *("judge/losses.py", "onnode/standing.py", "onnode/tcp_paths.py", "collect/surroundings.py"),
 )
 
