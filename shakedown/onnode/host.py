@@ -200,7 +200,8 @@ def _mtu(netdev: str) -> int:
 def _as_planned(to_ipv4: str, from_ipv4: str | None) -> tcp_paths.Route | None:
     """Return the kernel's way; None where another NIC in the same network may as well have it."""
     way = tcp_paths.route(to_ipv4, from_ipv4)
-    if way and not way.own and not way.gateway and tcp_paths.address(way.netdev) != from_ipv4:
+    other = from_ipv4 is not None and way is not None and tcp_paths.address(way.netdev) != from_ipv4
+    if way and other and not way.own and not way.gateway:
         return None if tcp_paths.beside(way.netdev, to_ipv4) else way
     return way
 
