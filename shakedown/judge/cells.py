@@ -335,7 +335,10 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (
     if m.disturbed and rule in _GOOD:
         return Rule.BUSY, f"{number(value)} {reference.unit} decides nothing: {m.disturbed}"
     if m.loaded and rule in _WORSE:
-        return Rule.BUSY, f"{m.loaded}: {number(value)} {reference.unit} decides nothing"
+        said, most = "; ".join(one.said for one in m.loaded), min(1.0, sum(one.most for one in m.loaded))
+        if rule is Rule.LEARNT or not bound.higher or value >= (1 - most) * bound.gate:
+            return Rule.BUSY, f"{said}: {number(value)} {reference.unit} decides nothing"
+        return rule, f"{text}; {said}, which takes {most:.0%} at most"
     return rule, text
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode import ethtool_stats
-from shakedown.onnode.host import netdevs, read_host
+from shakedown.onnode.host import read_host
 from shakedown.onnode.noted import leave, node_name
 
 # The reader is a timer of roles/host_settings: `ethtool -m` takes a right that jobs do not have. What it left
@@ -305,7 +305,7 @@ def main(words: list[str]) -> int:
     }
     # What cannot be read of it costs no counter.
     with contextlib.suppress(OSError, ValueError, LookupError):
-        document["host"] = read_host(netdevs(devices), folder)
+        document["host"] = read_host(folder)
     try:
         leave(folder, f"counters.{node}.{when}.json", document)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What else works on this node's CPUs, and how its NICs stand in it, as an ordinary user may read it.
+"""What else works on this node's CPUs, and how it sends on its rails, as an ordinary user may read it.
 
-Part of each reading of counters, before and after a job: beside another's program, or with its NIC in a
-narrow slot, a good part is slow. Whoever reads it later is `collect/surroundings.py`. Standard library only.
+Part of each reading of counters, before and after a job: beside another's program a good part is slow.
+Whoever reads it later is `collect/surroundings.py`. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,42 +18,43 @@ from shakedown.onnode import tcp_paths
 from shakedown.onnode.journal import ran
 from shakedown.onnode.noted import node_name
 from shakedown.onnode.pin import cpu_set
-from shakedown.onnode.snapshot_probe import iommu, pcie, text
+from shakedown.onnode.snapshot_probe import field, text
 from shakedown.run.ownership import RAILS
 
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _LEAST_S = 1.0  # of CPU time since a process began: with less it was no load on any job worth a word
 _MOST_OTHERS, _MOST_PEERS, _MOST_STRAYS = 64, 128, 8
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _TOOL_S = 5.0
 
 
-def read_host(nics: Mapping[str, str], folder: Path, root: Path = Path("/")) -> dict[str, Any]:
-    """Return this node's surroundings; `nics`: netdevs by RDMA device, `folder`: the job's."""
+def read_host(folder: Path, root: Path = Path("/")) -> dict[str, Any]:
+    """Return this node's surroundings; FOLDER/rails.json has rail, netdev and address of the NICs."""
+    try:
+        planned = json.loads((folder / RAILS).read_bytes())
+        mine = planned.pop(node_name())
+    except (OSError, ValueError, KeyError):
+        planned, mine = {}, []  # a job whose NICs nobody planned
     return {
         "at_s": round(time.monotonic(), 3),
-        "cpus": cpus(root),
+        "cpus": os.cpu_count() or 1,
         "others": others(root),
         "queue_pairs": queue_pairs(root),
+        "stolen_ms": stolen(root),
         "hot_ms": hot(root),
-        "interrupts": interrupts(root),
         "octets": octets(root),
-        "iommu": iommu(),
-        "nics": {device: place(netdev, root) for device, netdev in nics.items() if netdev},
-        "astray": list(astray(folder)),
+        "serve": {nic["netdev"]: serve(nic["netdev"], root) for nic in mine},
+        "astray": list(astray(mine, planned)),
     }
 
 
-def cpus(root: Path) -> dict[str, tuple[int, int, int, int]]:
-    """Return by CPU the ticks since boot: of programs, of interrupts, kept back by a hypervisor, and all."""
+def stolen(root: Path) -> dict[str, int]:
+    """Return by CPU the milliseconds since boot that the machine below kept back, where it did."""
     found = {}
     for line in text(str(root / "proc/stat")).splitlines():
         name, *words = line.split()
-        if name.startswith("cpu") and name[3:].isdigit() and len(words) >= 8:
-            user, nice, system, idle, waiting, hard, soft, stolen = map(int, words[:8])
-            busy = user + nice + system
-            all_ticks = busy + idle + waiting + hard + soft + stolen
-            found[name[3:]] = (busy, hard + soft, stolen, all_ticks)
+        if name.startswith("cpu") and name[3:].isdigit() and len(words) > 7 and int(words[7]):
+            found[name[3:]] = int(words[7]) * 1000 // _TICKS_PER_S
     return found
 
 
@@ -75,17 +76,10 @@ def others(root: Path) -> list[dict[str, Any]] | None:
 def _process(folder: Path) -> dict[str, Any] | None:
     stat, _, rest = (folder / "stat").read_text(errors="replace").rpartition(")")
     fields = rest.split()
-    cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     if cpu_s < _LEAST_S or int(fields[6]) & _KERNEL_THREAD or ours(folder):
         return None
-    allowed = next(
-        (
-            line.split()[1]
-            for line in text(str(folder / "status")).splitlines()
-            if "Cpus_allowed_list" in line
-        ),
-        "",
-    )
+    allowed = field(r"^Cpus_allowed_list:\s*(\S+)", text(str(folder / "status")))
     name = "".join(c if c.isprintable() else "?" for c in stat.partition("(")[2])[:40]
     about = {"pid": int(folder.name), "began": int(fields[19]), "uid": folder.stat().st_uid, "name": name}
     return {**about, "cpu_s": round(cpu_s, 2), "cpus": allowed[:400]}
@@ -126,20 +120,6 @@ def hot(root: Path) -> dict[str, int]:
     return found
 
 
-def interrupts(root: Path) -> dict[str, tuple[int, str]]:
-    """Return by number how often each interrupt of a device came since boot, and what it is called."""
-    lines = text(str(root / "proc/interrupts")).splitlines()
-    many = len(lines[0].split()) if lines else 0
-    found = dict[str, tuple[int, str]]()
-    for line in lines[1:]:
-        number, _, rest = line.partition(":")
-        words = rest.split()
-        counts = [int(word) for word in words[:many] if word.isdigit()]
-        if number.strip().isdigit() and any(counts):
-            found[number.strip()] = (sum(counts), " ".join(words[many:])[-60:])
-    return found
-
-
 def octets(root: Path) -> dict[str, tuple[int, int]]:
     """Return by network device the bytes that it received and sent since it is there."""
     found = {}
@@ -150,37 +130,24 @@ def octets(root: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def place(netdev: str, root: Path) -> dict[str, Any]:
-    """Return which CPUs serve a NIC's interrupts, which are beside it, and its PCIe link."""
+def serve(netdev: str, root: Path) -> list[int]:
+    """Return the CPUs that a NIC's interrupts come to, or else those beside it; none: it does not say."""
     device = root / "sys/class/net" / netdev / "device"
-    numbers = sorted(path.name for path in device.glob("msi_irqs/*") if path.name.isdigit())
     lists = (
-        text(str(root / "proc/irq" / number / "effective_affinity_list"))
-        or text(str(root / "proc/irq" / number / "smp_affinity_list"))
-        for number in numbers
+        text(str(root / "proc/irq" / path.name / "effective_affinity_list"))
+        or text(str(root / "proc/irq" / path.name / "smp_affinity_list"))
+        for path in device.glob("msi_irqs/*")
     )
-    serve = set[int]().union(*map(cpu_set, lists))
-    return {
-        "netdev": netdev,
-        "serve": sorted(serve),
-        "beside": sorted(cpu_set(text(str(device / "local_cpulist")))),
-        "interrupts": numbers,
-        "pcie": pcie(device),
-    }
+    return sorted(set[int]().union(*map(cpu_set, lists)) or cpu_set(text(str(device / "local_cpulist"))))
 
 
-def astray(folder: Path) -> Iterator[dict[str, str]]:
-    """Yield how this kernel sends to others' addresses on each rail where that is not the planned way.
-
-    FOLDER/rails.json has the rail, netdev and address of every NIC of the job's nodes.
-    """
-    try:
-        planned = json.loads((folder / RAILS).read_bytes())
-        mine = [{**nic, "mtu_bytes": _mtu(nic["netdev"])} for nic in planned.pop(node_name())]
-    except (OSError, ValueError, KeyError):
-        return
+def astray(
+    mine: Sequence[Mapping[str, Any]],  # this node's NICs: rail, netdev and address
+    planned: Mapping[str, Sequence[Mapping[str, Any]]],  # those of each other node
+) -> Iterator[dict[str, str]]:
+    """Yield how this kernel sends to others' addresses on each rail where that is not the planned way."""
     sound = []
-    for nic in mine:
+    for nic in ({**nic, "mtu_bytes": _mtu(nic["netdev"])} for nic in mine):
         if words := tcp_paths.faults_of(nic):
             yield {"rail": nic["rail"], "to": "", "words": words[:300]}
         else:
@@ -204,8 +171,3 @@ def _as_planned(to_ipv4: str, from_ipv4: str | None) -> tcp_paths.Route | None:
     if way and other and not way.own and not way.gateway:
         return None if tcp_paths.beside(way.netdev, to_ipv4) else way
     return way
-
-
-def netdevs(devices: Iterable[Mapping[str, object]]) -> dict[str, str]:
-    """Return the netdev of each RDMA device of a reading of counters."""
-    return {str(one["device"]): str(one["netdev"]) for one in devices}

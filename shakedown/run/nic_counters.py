@@ -68,31 +68,19 @@ class OtherProcess(BaseModel):
     cpus: _Words
 
 
-class NicPlace(BaseModel):
-    """How a NIC stands in its node: the CPUs that serve it and that are beside it, and its PCIe link."""
-
-    model_config = ConfigDict(strict=True)
-
-    serve: list[_Count]
-    beside: list[_Count]
-    interrupts: list[_Words]
-    pcie: _Words
-
-
 class HostReading(BaseModel):
-    """What else a node's CPUs did, and how its NICs stand (onnode/host.py)."""
+    """What else a node's CPUs did, and how it sends on its rails (onnode/host.py)."""
 
     model_config = ConfigDict(strict=True)
 
     at_s: Annotated[float, Field(ge=0, lt=1e12)]
-    cpus: dict[_Words, Annotated[list[_Count], Field(min_length=4, max_length=4)]]
+    cpus: Annotated[int, Field(ge=1, le=1 << 16)]
     others: list[OtherProcess] | None
     queue_pairs: dict[_Words, list[_Words]]
+    stolen_ms: dict[_Words, _Count]
     hot_ms: dict[_Words, _Count]
-    interrupts: dict[_Words, tuple[_Count, _Words]]
     octets: dict[_Words, tuple[_Count, _Count]]
-    iommu: _Words
-    nics: dict[_Words, NicPlace]
+    serve: dict[_Words, list[_Count]]
     astray: list[dict[Literal["rail", "to", "words"], _Words]]
 
 

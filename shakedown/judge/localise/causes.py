@@ -276,7 +276,7 @@ def localise(
     findings: list[Explanation] = []
     for route in routes:
         found = [_weigh(on_hardware(f), matrices, seen) for f in _route(route, seen, settings)]
-        found = [_beside_load(f, route.matrices[0].loaded, seen) for f in found]
+        found = [_beside_load(f, route.matrices, seen) for f in found]
         of_two = len(route.matrices[0].rails) == 2
         findings += [_of_two(f) if of_two and f.element.kind == "rail" else f for f in found]
     return _rank(_merge(findings), matrices, ports, seen)
@@ -354,13 +354,20 @@ def _weigh(finding: Explanation, matrices: Sequence[Matrix], seen: Sequence[Witn
     return finding
 
 
-def _beside_load(finding: Explanation, loaded: Mapping[str, str], seen: Sequence[Witness]) -> Explanation:
-    """Doubt a slow part of a node whose CPUs were busy, unless a counter tells of damaged bits at it."""
+def _beside_load(finding: Explanation, of: Sequence[Matrix], seen: Sequence[Witness]) -> Explanation:
+    """Doubt a slow part of a node whose CPUs were busy, unless that does not explain it.
+
+    It does not if most nodes were as busy, if it is slower by more, or if a counter tells of damaged bits.
+    """
+    load = of[0].loaded.get(finding.element.node)
+    is_rate = any(m.higher for m in of if m.label == finding.label)
     damaged = any(_is_about(w, finding.element) and w.place == "cable" for w in seen)
-    if not (said := loaded.get(finding.element.node, "")) or finding.pattern == "failed" or damaged:
+    if load is None or finding.pattern == "failed" or damaged or (is_rate and -finding.effect > load.most):
+        return finding
+    if 2 * sum(one.most >= load.most / 2 for one in of[0].loaded.values()) > len(of[0].nodes):
         return finding
     sure = min(finding.confidence, DOUBTFUL)
-    return replace(finding, blamed=False, confidence=sure, why=(*finding.why, said))
+    return replace(finding, blamed=False, confidence=sure, why=(*finding.why, load.said))
 
 
 def _of_two(finding: Explanation) -> Explanation:

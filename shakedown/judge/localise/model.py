@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shakedown.records.results import Load
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -37,7 +39,7 @@ class Matrix:
     failed: Bools
     said: Mapping[tuple[str, str], str] = field(default_factory=dict)
     when: Floats | None = None
-    loaded: Mapping[str, str] = field(default_factory=dict)
+    loaded: Mapping[str, Load] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

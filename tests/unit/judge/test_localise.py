@@ -11,6 +11,7 @@ from one_route import localise_one
 
 from shakedown.judge.localise.causes import _median_of_others
 from shakedown.judge.localise.model import Cabling, Element, Matrix
+from shakedown.records.results import Load
 from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, draw_fault, measure
 from tests.kit import records
 from tests.kit.cases import cases
@@ -441,3 +442,19 @@ def test_what_is_late_and_not_slow_is_no_broken_nic():
         "is late and not slow: likely something holds packets there" in line for line in cause.evidence
     )
     assert cause.proposal.startswith("look first for what holds packets there")
+
+
+@pytest.mark.parametrize(
+    ("busy", "most", "blamed"),
+    [(1, 1.0, False), (1, 0.05, True), (16, 1.0, True)],
+    ids=["a hog", "too little to explain it", "on every node"],
+)
+def test_a_load_that_explains_it_leaves_a_nic_in_doubt_and_no_other(busy, most, blamed):
+    """Catches: a NIC at 80 % that nobody names, as a storage daemon polls on CPUs of every node."""
+    sim = simulated((FaultKind.NIC_TX, 0.2), shape=Shape(16, 2))
+    sick = sim.faults[0].element.node
+    names = [sick, *(name for name in sim.matrix.nodes if name != sick)][:busy]
+    loaded = {name: Load(node=name, said=f"{name} was busy: x", most=most) for name in names}
+    (cause,) = localise_one([replace(sim.matrix, loaded=loaded)], sim.fabric)
+    assert (cause.element.node, cause.blamed) == (sick, blamed)
+    assert (f"{sick} was busy: x" in cause.evidence) is not blamed
