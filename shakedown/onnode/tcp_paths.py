@@ -302,7 +302,7 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
     heard: dict[str, list[str]] = {}
     wrong: dict[tuple[str, str], str] = {}
     strays: dict[tuple[str, str], list[dict[str, str]]] = {}
-    lost: dict[tuple[str, frozenset[str], int | None], int] = {}
+    lost: dict[tuple[str, frozenset[str], int | None], list[str]] = {}  # who sent it
     for node in paths:
         try:
             seen = json.loads((folder / f"tcp.{node}.json").read_bytes())
@@ -314,7 +314,7 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
             strays.setdefault((node, stray["rail"]), []).append(stray)
         for way in seen["ways"]:
             key = (way["rail"], frozenset((node, way["to"])), way["full_bytes"])
-            lost[key] = lost.get(key, 0) + 1
+            lost.setdefault(key, []).append(node)
     said = [
         BLAMES["interface"].told(node=node, netdev=names[node, rail], rail=rail, words=words)
         for (node, rail), words in wrong.items()
@@ -323,13 +323,16 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
         more = f" and {len(several) - 1} more" if len(several) > 1 else ""
         of = {"netdev": names[node, rail], "owner": several[0]["to"], "words": several[0]["words"] + more}
         said.append(BLAMES["way-strays"].told(node=node, rail=rail, **of))
-    for rail, ends, full in lost:
+    for (rail, ends, full), senders in lost.items():
         # An interface or a route that is wrong itself explains it.
         explained = wrong.keys() | strays.keys()
         if all(node in heard and rail not in heard[node] and (node, rail) not in explained for node in ends):
             pair = " and ".join(sorted(ends))
             blame = BLAMES["long-packets" if full else "rail-silent"]
-            said.append(blame.told(rail=rail, full=full, pair=pair))
+            # A long question has a short answer: of long packets it is known who sent them.
+            (to,) = ends - set(senders) if len(senders) == 1 else ("",)
+            way = f" (from {senders[0]} to {to} alone)" if full and to else ""
+            said.append(blame.told(rail=rail, full=full, pair=pair, way=way))
     return {"kind": "environment", "message": "; ".join(said)[:500]} if said else None
 
 

@@ -309,8 +309,8 @@ BLAMES: dict[str, Blame] = {
     "way-strays": Blame("{node} {netdev} ({rail}): {owner}'s {words}", (_READ_BACK, _INTENT)),
     "interface": Blame("{node} {netdev} ({rail}): {words}", (_READ_BACK, _INTENT)),
     "long-packets": Blame(
-        "{rail} loses packets of {full} bytes between {pair}, short ones pass: likely a lower MTU at a port "
-        "between them, or something that drops long packets",
+        "{rail} loses packets of {full} bytes between {pair}{way}, short ones pass: likely a lower MTU at a "
+        "port between them, or something that drops long packets",
         ("datagrams of both sizes",),
         "a filter, or a tunnel on the way",
         "tracepath -n ADDRESS",
@@ -318,8 +318,8 @@ BLAMES: dict[str, Blame] = {
     "rail-silent": Blame(
         "{rail} carries nothing between {pair}, their other rails do",
         ("datagrams over this rail, unanswered", "datagrams over the others, answered"),
-        "a firewall of either node, on this rail",
-        "ping -I NETDEV; nft list ruleset",
+        "a firewall of either node on this rail, or a switch port in another VLAN",
+        "ping -I NETDEV; ip neigh show dev NETDEV; nft list ruleset",
     ),
     "stands-still": Blame(
         "{name} stands still: {state}", ("its process's own state", "the other ranks, which work")
