@@ -413,14 +413,16 @@ def moved(output: Output[NcclSettings]) -> Iterator[Moved]:
 
 
 # From here on NCCL spreads a message over all of its channels, so over all NICs; a tenth of a NIC's share is
-# what no choice of channels goes below.
+# what no choice of channels goes below. With a root, a ring leaves one way empty; a pair may use one NIC.
 _SPREAD_BYTES, _LEAST_SHARE = 64 << 20, 0.1
+_SPREAD = {"all_reduce", "all_gather", "reduce_scatter"}
 
 
 def moved_over(output: Output[NcclSettings]) -> Iterator[Moved]:
     """Yield what must have gone over each NIC that NCCL's log names at least, in bytes. Raises BadInput."""
     order, nodes = output.order, tuple(output.order.gpus)
-    if (largest := max(order.sizes)) < _SPREAD_BYTES or len(nodes) < 2 or order.split != "none":
+    largest, spread = max(order.sizes), _SPREAD & {*order.operations}
+    if largest < _SPREAD_BYTES or not spread or len(nodes) < 2 or order.split != "none":
         return
     log = parse_nccl_log(output.text, file=output.file)
     names = {(d.host, "IB", d.index): d.name.split("+") for d in log.ib_devices}

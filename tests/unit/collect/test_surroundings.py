@@ -11,11 +11,14 @@ import pytest
 
 from shakedown.collect.outputs import Told
 from shakedown.collect.surroundings import beside_others
+from shakedown.evidence.job_folder import rails_of, rails_text
 from shakedown.intent.nic import NicSpec
 from shakedown.onnode import host, tcp_paths
+from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
 from shakedown.records.results import Measurement
 from shakedown.run.nic_counters import HostReading, NodeCounters, read_counters
+from tests.kit import records
 
 RAIL = {"rail": "rail0", "netdev": "fab0", "ipv4": "10.0.0.2"}
 
@@ -123,6 +126,21 @@ def test_a_reading_is_one_that_its_reader_takes(tmp_path):
 
 
 STRAY = {"rail": "rail0", "to": "n1", "words": "10.0.0.1 is reached over fab1"}
+
+
+def test_jobs_over_tcp_are_told_their_ways_and_judged_by_them():
+    """Catches: a route that appears while MPI runs over TCP: only NICs of RoCE were told."""
+    path = {**RAIL, "mtu_bytes": 9000}
+    paths = {"n2": [path], "n1": [{**path, "ipv4": "10.0.0.1"}]}
+    job = records.job(name="j", kind="mpi_allreduce", tests=("t",), settings={"paths": paths})
+    jobs = Jobs(run="r", jobs=(job,), nics={"n1": (), "n2": ()})
+    assert json.loads(rails_text(jobs, job))["n2"] == [RAIL]
+    readings = {"n2": (reading(10), reading(70, astray=[STRAY]))}
+    m = judged(reading(10), reading(70), rail=None)
+    (told,) = beside_others([Told((m,))], readings, rails_of(jobs, job))
+    assert "10.0.0.1 is reached over fab1" in told.measurements[0].problem.message
+    forged = job.model_copy(update={"settings": {"paths": {"n2": "x"}}})
+    assert rails_of(jobs, forged) == {}
 
 
 def test_a_mesh_whose_way_strays_in_the_job_decides_nothing():
