@@ -439,7 +439,7 @@ def _cause(
     )
     if strongest.pattern == "failed" and element.kind in {"nic", "node"}:
         evidence.append(BLAMES["no-results"].told(element=element))
-    if waits := _only_waits(group, matrices):
+    if waits := not own and _only_waits(group, matrices):
         evidence.append(BLAMES["waits"].told(element=element))
     elif element.kind == "nic":
         element, note = _nic_cable_or_port(element, own, ports)

@@ -442,6 +442,10 @@ def test_what_is_late_and_not_slow_is_no_broken_nic():
         "is late and not slow: likely something holds packets there" in line for line in cause.evidence
     )
     assert cause.proposal.startswith("look first for what holds packets there")
+    damaged = counter("n5", "rail1", "symbol_error", 90_000, kind="nic", n=16)
+    damaged = [c.model_copy(update={"device": f"n{int(c.device[1:]):02}"}) for c in damaged]
+    (cause,) = localise_one([sim.matrix, late], sim.fabric, damaged)
+    assert cause.blamed and not any("no part is broken" in line for line in cause.evidence)
 
 
 @pytest.mark.parametrize(
