@@ -386,11 +386,19 @@ def _short(  # noqa: PLR0911  (one return per reason reads best)
     where = f"{node} {over}" if over else node
     mine = nics.get(node, ())
     devices = [nic.rdma_device for nic in mine if over in (None, nic.rail, nic.rdma_device, nic.netdev)]
+    before, after = readings.get(node, (NodeCounters(), NodeCounters()))
     if not devices:
-        return False, ""  # nothing of it is under test
+        # None of those under test: of an interface that is named its own bytes tell, of all others nothing.
+        first_of, last_of = (
+            (one.host.octets.get(over or "") if one.host else None) for one in (before, after)
+        )
+        if first_of is None or last_of is None:
+            return False, ""
+        grown = (last_of[1] - first_of[1], last_of[0] - first_of[0])
+        less = _less(sums, grown)
+        return True, f"{where}: by the outputs of this job it {' and '.join(less)}" if less else ""
     if node in unread:
         return False, unread[node].message
-    before, after = readings.get(node, (NodeCounters(), NodeCounters()))
     counted, all_tell = [0, 0], True
     for device in devices:
         first, last = before.devices.get(device), after.devices.get(device)
@@ -401,11 +409,7 @@ def _short(  # noqa: PLR0911  (one return per reason reads best)
         moved = bytes_moved(first, last)
         counted = [total + more for total, more in zip(counted, moved, strict=True)]
         all_tell = all_tell and counts_rdma_bytes(first) and counts_rdma_bytes(last)
-    lacking = [
-        f"{what} {_amount(claimed)}, the NIC counted {_amount(found)}"
-        for what, claimed, found in zip(("sent", "received"), sums, counted, strict=True)
-        if found < (1 - MISSING_SHARE) * claimed
-    ]
+    lacking = _less(sums, counted)
     if not lacking:
         return True, ""
     if not all_tell:
@@ -414,6 +418,15 @@ def _short(  # noqa: PLR0911  (one return per reason reads best)
             f"{where}: the driver of {', '.join(devices)} has no counter of RDMA bytes that is known here",
         )
     return True, f"{where}: by the outputs of this job it {' and '.join(lacking)}"
+
+
+def _less(sums: Iterable[float], counted: Iterable[int]) -> list[str]:
+    """Return in words where less was counted than was claimed, of what was sent and of what was received."""
+    return [
+        f"{what} {_amount(claimed)}, the NIC counted {_amount(found)}"
+        for what, claimed, found in zip(("sent", "received"), sums, counted, strict=True)
+        if found < (1 - MISSING_SHARE) * claimed
+    ]
 
 
 def _amount(count: float) -> str:

@@ -11,9 +11,18 @@ from pathlib import Path
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.collect.counters import NOT_READ, confirmed, counted, read_nodes, uncounted
 from shakedown.collect.outputs import Gpus, Told, told_by, without_place
+from shakedown.collect.surroundings import beside_others
 from shakedown.collect.switches import SWITCHES, implied, set_back, switch_counters, without_the_idle
 from shakedown.collect.twice import gpus_of, own_digests, without_copies, without_one_for_two
-from shakedown.evidence.job_folder import Lost, as_kept, journal, lost_files, shared_jobs, told_by_tasks
+from shakedown.evidence.job_folder import (
+    Lost,
+    as_kept,
+    journal,
+    lost_files,
+    rails_of,
+    shared_jobs,
+    told_by_tasks,
+)
 from shakedown.evidence.window import clocks_ahead, stage_windows
 from shakedown.plan.flow_paths import PATHS, FlowPath, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
@@ -301,7 +310,7 @@ def _of_job(known: _Known, folder: Path, record: JobRecord) -> _OfJob:
         readings, unread = read_nodes(folder, job, spec.nodes, known.clocks, jobs.nics)
         unread = {**unread, **lost.counters}
         readings = {node: NOT_READ if node in unread else both for node, both in readings.items()}
-        told = confirmed(told, readings, unread, jobs.nics)
+        told = beside_others(confirmed(told, readings, unread, jobs.nics), readings, rails_of(jobs, spec))
         counters = counted(plan, jobs, folder, job, spec, test, readings)
         for node, problem in unread.items():
             why_not = failed.get(node, problem)

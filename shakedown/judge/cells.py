@@ -206,6 +206,7 @@ _OUTCOMES = {
 }
 # What is not so for sure where something else was seen at work (docs/decisions/busy-meanwhile.md).
 _GOOD = frozenset((Rule.WITHIN, Rule.LEARNT))
+_WORSE = frozenset((Rule.GATE, Rule.LEARNT))  # what busy CPUs may have made of a good value
 
 
 @dataclass(slots=True)
@@ -333,6 +334,11 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (
     rule, text = _decide(value, m.samples, bound)
     if m.disturbed and rule in _GOOD:
         return Rule.BUSY, f"{number(value)} {reference.unit} decides nothing: {m.disturbed}"
+    if m.loaded and rule in _WORSE:
+        said, most = "; ".join(one.said for one in m.loaded), min(1.0, sum(one.most for one in m.loaded))
+        if rule is Rule.LEARNT or not bound.higher or value >= (1 - most) * bound.gate:
+            return Rule.BUSY, f"{said}: {number(value)} {reference.unit} decides nothing"
+        return rule, f"{text}; {said}, which takes {most:.0%} at most"
     return rule, text
 
 

@@ -11,7 +11,7 @@ from shakedown.evidence.window import snapshot_flaws
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
 from shakedown.judge.verdict import Judged, judge_cells, summarise
 from shakedown.nics.rates import counts_errors
-from shakedown.nos.readings import IDLE
+from shakedown.nos.readings import IDLE, OF_UPLINK
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.program import no_cycle_search
 from shakedown.records.results import CounterReading, Measurement
@@ -62,7 +62,7 @@ class CausesOfRun:
         for reading in found:
             if self._wanted and counts_errors(reading.counter):
                 self._readings.append(reading)
-            elif reading.counter == IDLE:
+            elif reading.counter in OF_UPLINK:
                 self._idle.append(reading)
             yield reading
 

@@ -137,7 +137,7 @@ def refuse_error_text(text: str, label: str) -> None:
         )
 
 
-_CLASSES = re.compile(r"[A-Za-z ]{0,20}(\d{1,3}(?:-\d{1,3})?(?:[, ]\d{1,3}(?:-\d{1,3})?)*)\Z")
+_CLASSES = re.compile(r"\A[A-Za-z ]{0,20}+(\d{1,3}(?:-\d{1,3})?(?:[, ]\d{1,3}(?:-\d{1,3})?)*)\Z")
 
 
 def numbers(text: str) -> frozenset[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode import ethtool_stats
+from shakedown.onnode.host import read_host
 from shakedown.onnode.noted import leave, node_name
 
 # The reader is a timer of roles/host_settings: `ethtool -m` takes a right that jobs do not have. What it left
@@ -301,6 +303,9 @@ def main(words: list[str]) -> int:
         "took_s": round(time.monotonic() - began, 4),
         "devices": devices,
     }
+    # What cannot be read of it costs no counter.
+    with contextlib.suppress(OSError, ValueError, LookupError):
+        document["host"] = read_host(folder)
     try:
         leave(folder, f"counters.{node}.{when}.json", document)
     except OSError as error:

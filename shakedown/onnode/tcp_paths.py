@@ -33,7 +33,7 @@ from shakedown.records.wording import BLAMES
 
 # Linux, netdevice(7) and ip(7): an interface's address; datagrams that are never cut, whatever the kernel
 # knows of the way.
-_SIOCGIFADDR = 0x8915
+_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 _IP_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 3
 _HEADERS_BYTES = 28  # IPv4 and UDP
 _SHORT_BYTES = 64
@@ -61,14 +61,23 @@ def faults_of(
     return "; ".join(said)
 
 
-def address(netdev: str) -> str | None:
-    """Return an interface's IPv4 address, None if it has none."""
+def address(netdev: str, what: int = _SIOCGIFADDR) -> str | None:
+    """Return an interface's IPv4 address (or its netmask, if asked for `what`), None if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            found = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", netdev.encode()[:15]))
+            found = fcntl.ioctl(any_socket, what, struct.pack("256s", netdev.encode()[:15]))
         except OSError:
             return None
     return socket.inet_ntoa(found[20:24])
+
+
+def beside(netdev: str, ipv4: str) -> bool:
+    """Whether an address is in an interface's own network."""
+    own, mask = address(netdev), address(netdev, _SIOCGIFNETMASK)
+    if own is None or mask is None:
+        return False
+    ours, bits, theirs = (int.from_bytes(socket.inet_aton(one), "big") for one in (own, mask, ipv4))
+    return ours & bits == theirs & bits
 
 
 class Route(NamedTuple):
@@ -115,7 +124,9 @@ def told_route(answer: bytes) -> Route | None:
 def astray(
     mine: Sequence[Mapping[str, Any]],  # this node's interfaces
     others: Mapping[str, Sequence[Mapping[str, Any]]],  # every other node's
-    ask: Callable[[str, str], Route | None] = route,  # `route`
+    ask: Callable[[str, str | None], Route | None] = route,  # `route`
+    *,
+    sources: bool = False,  # also what it would send from, if a program does not say
 ) -> list[dict[str, str]]:
     """Return by rail and node which way the kernel takes that is not the planned one."""
     found = []
@@ -123,6 +134,9 @@ def astray(
         for node, theirs in others.items():
             for end in theirs:
                 way = ask(end["ipv4"], path["ipv4"]) if end["rail"] == path["rail"] else None
+                free = ask(end["ipv4"], None) if sources and way and way.netdev == path["netdev"] else None
+                if way is not None and free is not None and free.netdev == way.netdev:
+                    way = way._replace(source=free.source)
                 if way is not None and (words := _unlike(path, way)):
                     found.append({"rail": path["rail"], "to": node, "words": f"{end['ipv4']} {words}"})
     return found
@@ -135,6 +149,8 @@ def _unlike(path: Mapping[str, Any], way: Route) -> str:
         return f"is reached over {way.netdev}{f' and {way.gateway}' if way.gateway else ''}"
     if way.mtu_bytes is not None and way.mtu_bytes < path["mtu_bytes"]:
         return f"is reached by a route with an MTU of {way.mtu_bytes} bytes, {path['mtu_bytes']} are planned"
+    if way.source not in (None, path["ipv4"]):
+        return f"is sent to from {way.source}, {path['ipv4']} is planned"
     return ""
 
 
@@ -286,7 +302,7 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
     heard: dict[str, list[str]] = {}
     wrong: dict[tuple[str, str], str] = {}
     strays: dict[tuple[str, str], list[dict[str, str]]] = {}
-    lost: dict[tuple[str, frozenset[str], int | None], int] = {}
+    lost: dict[tuple[str, frozenset[str], int | None], list[str]] = {}  # who sent it
     for node in paths:
         try:
             seen = json.loads((folder / f"tcp.{node}.json").read_bytes())
@@ -298,7 +314,7 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
             strays.setdefault((node, stray["rail"]), []).append(stray)
         for way in seen["ways"]:
             key = (way["rail"], frozenset((node, way["to"])), way["full_bytes"])
-            lost[key] = lost.get(key, 0) + 1
+            lost.setdefault(key, []).append(node)
     said = [
         BLAMES["interface"].told(node=node, netdev=names[node, rail], rail=rail, words=words)
         for (node, rail), words in wrong.items()
@@ -307,13 +323,16 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
         more = f" and {len(several) - 1} more" if len(several) > 1 else ""
         of = {"netdev": names[node, rail], "owner": several[0]["to"], "words": several[0]["words"] + more}
         said.append(BLAMES["way-strays"].told(node=node, rail=rail, **of))
-    for rail, ends, full in lost:
+    for (rail, ends, full), senders in lost.items():
         # An interface or a route that is wrong itself explains it.
         explained = wrong.keys() | strays.keys()
         if all(node in heard and rail not in heard[node] and (node, rail) not in explained for node in ends):
             pair = " and ".join(sorted(ends))
             blame = BLAMES["long-packets" if full else "rail-silent"]
-            said.append(blame.told(rail=rail, full=full, pair=pair))
+            # A long question has a short answer: of long packets it is known who sent them.
+            (to,) = ends - set(senders) if len(senders) == 1 else ("",)
+            way = f" (from {senders[0]} to {to} alone)" if full and to else ""
+            said.append(blame.told(rail=rail, full=full, pair=pair, way=way))
     return {"kind": "environment", "message": "; ".join(said)[:500]} if said else None
 
 

@@ -38,6 +38,14 @@ class RunProblem(Record):
     message: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
+class Load(Record):
+    """What else was at work on a node's CPUs beside a measurement."""
+
+    node: Name  # whose CPUs
+    said: Annotated[str, Field(min_length=1, max_length=500)]  # in a sentence
+    most: float = Field(ge=0, le=1)  # the share of a rate that it can have taken at most
+
+
 class Measurement(Document):
     """One measured value (a line of `results.jsonl`)."""
 
@@ -66,6 +74,8 @@ class Measurement(Document):
     # What else was seen at work on what was measured: a value within its reference decides nothing then, and
     # one outside has a cause.
     disturbed: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    # What else was at work on the CPUs at its ends, which can only have made it worse.
+    loaded: tuple[Load, ...] = Field(default=(), max_length=16)
     problem: RunProblem | None = None
 
     @property

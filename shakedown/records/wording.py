@@ -251,6 +251,18 @@ BLAMES: dict[str, Blame] = {
         "its cable, the port of the switch, and a program on the cores that serve it",
         "ethtool -S NETDEV; mpstat -P ALL 1 3",
     ),
+    "waits": Blame(
+        "{element} is late and not slow: likely something holds packets there, and no part is broken",
+        ("times that only this end explains, while its rates are like its peers'",),
+        "a shaper (tc, the switch's port), interrupt moderation, power saving, a longer way",
+        "tc -s qdisc; ethtool -c NETDEV; cpupower idle-info",
+    ),
+    "uplink-one-way": Blame(
+        "{element} is bad one way: that link, or how {spine} forwards over it",
+        ("results over this path alone",),
+        "the spine's own forwarding table, or its port",
+        "show the route and the counters of both ports",
+    ),
     "no-results": Blame(
         "no results: likely {element} is down, or a firewall there drops RoCE (UDP port 4791)",
         ("results that are missing with all partners",),
@@ -286,12 +298,19 @@ BLAMES: dict[str, Blame] = {
         "ms: look at the host before the GPU",
         ("gaps in the clock of LoadGen's process", "the runs that missed their bound"),
     ),
+    # collect/surroundings.py
+    "busy-cpus": Blame(
+        "{node} was busy: {what}",
+        ("the node's own accounting of time", "what took it: processes, a hypervisor, heat or interrupts"),
+        "a part that is slow besides: the value decides nothing",
+        "mpstat -P ALL 1 3",
+    ),
     # onnode
     "way-strays": Blame("{node} {netdev} ({rail}): {owner}'s {words}", (_READ_BACK, _INTENT)),
     "interface": Blame("{node} {netdev} ({rail}): {words}", (_READ_BACK, _INTENT)),
     "long-packets": Blame(
-        "{rail} loses packets of {full} bytes between {pair}, short ones pass: likely a lower MTU at a port "
-        "between them, or something that drops long packets",
+        "{rail} loses packets of {full} bytes between {pair}{way}, short ones pass: likely a lower MTU at a "
+        "port between them, or something that drops long packets",
         ("datagrams of both sizes",),
         "a filter, or a tunnel on the way",
         "tracepath -n ADDRESS",
@@ -299,8 +318,8 @@ BLAMES: dict[str, Blame] = {
     "rail-silent": Blame(
         "{rail} carries nothing between {pair}, their other rails do",
         ("datagrams over this rail, unanswered", "datagrams over the others, answered"),
-        "a firewall of either node, on this rail",
-        "ping -I NETDEV; nft list ruleset",
+        "a firewall of either node on this rail, or a switch port in another VLAN",
+        "ping -I NETDEV; ip neigh show dev NETDEV; nft list ruleset",
     ),
     "stands-still": Blame(
         "{name} stands still: {state}", ("its process's own state", "the other ranks, which work")

@@ -51,6 +51,39 @@ class _Device(BaseModel):
     read_at_s: Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)] | None = None
 
 
+_Count = Annotated[int, Field(ge=0, lt=1 << 64)]
+_Words = Annotated[str, Field(max_length=400)]
+
+
+class OtherProcess(BaseModel):
+    """A process that was not the job's: who it is, the CPU time that it has used, and where it may run."""
+
+    model_config = ConfigDict(strict=True)
+
+    pid: _Count
+    began: _Count
+    uid: _Count
+    name: _Words
+    cpu_s: Annotated[float, Field(ge=0, lt=1e12)]
+    cpus: _Words
+
+
+class HostReading(BaseModel):
+    """What else a node's CPUs did, and how it sends on its rails (onnode/host.py)."""
+
+    model_config = ConfigDict(strict=True)
+
+    at_s: Annotated[float, Field(ge=0, lt=1e12)]
+    cpus: Annotated[int, Field(ge=1, le=1 << 16)]
+    others: list[OtherProcess] | None
+    queue_pairs: dict[_Words, list[_Words]]
+    stolen_ms: dict[_Words, _Count]
+    hot_ms: dict[_Words, _Count]
+    octets: dict[_Words, tuple[_Count, _Count]]
+    serve: dict[_Words, list[_Count]]
+    astray: list[dict[Literal["rail", "to", "words"], _Words]]
+
+
 class _File(BaseModel):
     model_config = ConfigDict(strict=True)
 
@@ -60,6 +93,7 @@ class _File(BaseModel):
     boot_id: Annotated[str, Field(max_length=64)] | None = None
     taken: Annotated[str, Field(max_length=64)] | None = None
     took_s: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)] | None = None
+    host: HostReading | None = None
     devices: tuple[_Device, ...]
 
 
@@ -89,6 +123,7 @@ class NodeCounters:
     taken: str | None = None
     about: Mapping[str, About] = field(default_factory=dict)
     took_s: float | None = None
+    host: HostReading | None = None
 
     def began_anew(self, later: NodeCounters, device: str) -> bool:
         """Whether a device counts from zero again in a later reading, so that differences mean nothing."""
@@ -151,6 +186,7 @@ def read_counters(path: Path) -> NodeCounters:
             for e in found.devices
         },
         found.took_s,
+        found.host,
     )
 
 

@@ -16,7 +16,8 @@ CONTENTS = "files.json"  # what a job's folder held when the job had ended (evid
 # What the submit host and Slurm's own script write, some of it while the nodes sign.
 _OF_SUBMIT = ("job.json", CONTENTS, "slurm.txt", SECRET)
 # What the submit host leaves for the nodes before a job is submitted; they sign it with what they write.
-BEFORE_IT_RUNS = ("spec.json", "software.json")
+RAILS = "rails.json"  # rail, netdev and address of every NIC of its nodes (onnode/host.py)
+BEFORE_IT_RUNS = ("spec.json", "software.json", RAILS)
 _OF_REFRAME = "rfm_job."
 # What srun and the job's script said: the one of ReFrame's copies that is read, for which tasks failed. The
 # submit host's chain has its digest.

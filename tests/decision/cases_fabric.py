@@ -31,6 +31,22 @@ def mesh_slow_receiver(c: Case) -> None:
         c.line(c.mesh, pair, value, rail=rail, direction=direction)
 
 
+BUSY = {
+    "node": "n3",
+    "said": "n3 was busy: 'stress-ng' of user 1002 (process 4711) took 3.9 of its 4 CPUs",
+    "most": 1.0,
+}
+
+
+@case
+def mesh_busy_cpus(c: Case) -> None:
+    mesh(c, 6)
+    for number, pair, rail, direction, sink in cells(c):
+        value = 231.0 if sink == "n3" else good(number)
+        busy = {"loaded": [BUSY]} if "n3" in pair else {}
+        c.line(c.mesh, pair, value, rail=rail, direction=direction, **busy)
+
+
 @case
 def mesh_node_killed(c: Case) -> None:
     mesh(c, 3)

@@ -16,7 +16,7 @@ from shakedown.benchmarks.base.contract import (
     tcp_paths,
 )
 from shakedown.benchmarks.gpu.state import gpu_nodes
-from shakedown.benchmarks.nccl.metrics import METRIC, moved, nccl, nccl_log
+from shakedown.benchmarks.nccl.metrics import METRIC, moved, moved_over, nccl, nccl_log
 from shakedown.benchmarks.nccl.output import gpu_names
 from shakedown.benchmarks.nccl.settings import (
     ExpectedWay,
@@ -367,7 +367,7 @@ BENCHMARK = Benchmark(
         "nccl": Tool(
             metrics=nccl, moved=moved, own_bytes=lambda text: True, gpus=lambda output: gpu_names(output.text)
         ),
-        "nccl-log": Tool(metrics=nccl_log),
+        "nccl-log": Tool(metrics=nccl_log, moved=moved_over, moved_check="nics"),
     },
     parsers=(
         Parser(tool="nccl", module="shakedown.benchmarks.nccl.output", function="parse_nccl"),

@@ -412,6 +412,33 @@ def moved(output: Output[NcclSettings]) -> Iterator[Moved]:
     yield from crossing(operation, calls, order.gpus)
 
 
+# From here on NCCL spreads a message over all of its channels, so over all NICs; a tenth of a NIC's share is
+# what no choice of channels goes below. With a root, a ring leaves one way empty; a pair may use one NIC.
+_SPREAD_BYTES, _LEAST_SHARE = 64 << 20, 0.1
+_SPREAD = {"all_reduce", "all_gather", "reduce_scatter"}
+
+
+def moved_over(output: Output[NcclSettings]) -> Iterator[Moved]:
+    """Yield what must have gone over each NIC that NCCL's log names at least, in bytes. Raises BadInput."""
+    order, nodes = output.order, tuple(output.order.gpus)
+    largest, spread = max(order.sizes), _SPREAD & {*order.operations}
+    if largest < _SPREAD_BYTES or not spread or len(nodes) < 2 or order.split != "none":
+        return
+    log = parse_nccl_log(output.text, file=output.file)
+    names = {(d.host, "IB", d.index): d.name.split("+") for d in log.ib_devices}
+    names |= {(d.host, "Socket", d.index): [d.name] for d in log.socket_devices}
+    ways: dict[str, dict[str, set[str]]] = {}
+    for c in (c for c in log.channels if c.transport == "NET"):
+        kind = "Socket" if c.network == "Socket" else "IB"
+        for name in names.get((c.host, kind, c.net_device or 0), ()):
+            ways.setdefault(c.host, {}).setdefault(name, set()).add(str(c.direction))
+    for host, nics in ways.items():
+        share = _LEAST_SHARE * largest / len(nics)
+        for name, ends in nics.items():
+            if node := node_of(host, nodes):
+                yield Moved(node, name, share * ("send" in ends), share * ("receive" in ends))
+
+
 def crossing(
     operation: Collective,
     calls: Iterable[tuple[int, str | None, float]],  # bytes of a message, node of the root, how often

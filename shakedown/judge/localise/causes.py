@@ -22,7 +22,16 @@ from shakedown.judge.localise.doubts import (
 from shakedown.judge.localise.fit import DOUBTFUL, WORTH_A_WORD, FitSettings, fit, to_finding
 from shakedown.judge.localise.groups import Groups
 from shakedown.judge.localise.levels import deviations
-from shakedown.judge.localise.model import Bools, Element, Explanation, Matrix, Route, on_hardware
+from shakedown.judge.localise.model import (
+    WAIT_FIRST,
+    Bools,
+    Element,
+    Explanation,
+    Matrix,
+    Route,
+    on_hardware,
+    proposal,
+)
 from shakedown.judge.localise.pairs import bad_pairs, examine_small, of_one_way
 from shakedown.judge.localise.rare import beyond, dead, intermittent
 from shakedown.nics.rates import counts_errors, damaged_on_cable, end_to_end
@@ -209,7 +218,7 @@ def _witness(
     return Witness(node, rail, place, local, reading.device, peer, text)
 
 
-# Pure functions. No part is blamed on the word of one partner, unless a counter of its own stands out, and
+# No part is blamed on the word of one partner, unless a counter of its own stands out, and
 # never are both ends of a connection: results that two elements explain equally well make suspects, not
 # causes.
 
@@ -267,6 +276,7 @@ def localise(
     findings: list[Explanation] = []
     for route in routes:
         found = [_weigh(on_hardware(f), matrices, seen) for f in _route(route, seen, settings)]
+        found = [_beside_load(f, route.matrices, seen) for f in found]
         of_two = len(route.matrices[0].rails) == 2
         findings += [_of_two(f) if of_two and f.element.kind == "rail" else f for f in found]
     return _rank(_merge(findings), matrices, ports, seen)
@@ -344,6 +354,22 @@ def _weigh(finding: Explanation, matrices: Sequence[Matrix], seen: Sequence[Witn
     return finding
 
 
+def _beside_load(finding: Explanation, of: Sequence[Matrix], seen: Sequence[Witness]) -> Explanation:
+    """Doubt a slow part of a node whose CPUs were busy, unless that does not explain it.
+
+    It does not if most nodes were as busy, if it is slower by more, or if a counter tells of damaged bits.
+    """
+    load = of[0].loaded.get(finding.element.node)
+    is_rate = any(m.higher for m in of if m.label == finding.label)
+    damaged = any(_is_about(w, finding.element) and w.place == "cable" for w in seen)
+    if load is None or finding.pattern == "failed" or damaged or (is_rate and -finding.effect > load.most):
+        return finding
+    if 2 * sum(one.most >= load.most / 2 for one in of[0].loaded.values()) > len(of[0].nodes):
+        return finding
+    sure = min(finding.confidence, DOUBTFUL)
+    return replace(finding, blamed=False, confidence=sure, why=(*finding.why, load.said))
+
+
 def _of_two(finding: Explanation) -> Explanation:
     return replace(finding, blamed=False, why=("of two rails one cannot tell which is the exception",))
 
@@ -413,11 +439,16 @@ def _cause(
     )
     if strongest.pattern == "failed" and element.kind in {"nic", "node"}:
         evidence.append(BLAMES["no-results"].told(element=element))
-    if element.kind == "nic":
+    if waits := not own and _only_waits(group, matrices):
+        evidence.append(BLAMES["waits"].told(element=element))
+    elif element.kind == "nic":
         element, note = _nic_cable_or_port(element, own, ports)
         evidence.append(note)
-        if len({rail for m in matrices for name in m.rails for rail in name.split(">")}) == 1:
-            evidence.append("only one rail was measured, so it may be the node itself")
+    if element.kind == "uplink" and element.direction != "both":
+        evidence.append(BLAMES["uplink-one-way"].told(element=element, spine=element.spine))
+    one_rail = len({rail for m in matrices for name in m.rails for rail in name.split(">")}) == 1
+    if strongest.element.kind == "nic" and one_rail:
+        evidence.append("only one rail was measured, so it may be the node itself")
     evidence += [why for f in group for why in f.why if not strongest.blamed]
     chances = _chances(strongest)
     if chances and not strongest.blamed:
@@ -425,15 +456,22 @@ def _cause(
         evidence.append(f"how likely each is: {element} {strongest.confidence:.0%}, {', '.join(each)}")
     return Cause(
         element=element,
-        blamed=strongest.blamed,
-        confidence=strongest.confidence,
+        blamed=strongest.blamed and not waits,
+        confidence=min(strongest.confidence, DOUBTFUL) if waits else strongest.confidence,
         effect=min(f.effect for f in group),
         findings=tuple(group),
         evidence=tuple(dict.fromkeys(evidence)),
         rivals=strongest.rivals,
-        proposal=_proposal(element, strongest),
+        proposal=WAIT_FIRST if waits else proposal(element, strongest),
         chances=chances,
     )
+
+
+def _only_waits(group: Sequence[Explanation], matrices: Sequence[Matrix]) -> bool:
+    """Whether a NIC or node is slow by times alone, while its rates were measured as well and are good."""
+    higher = {m.label: m.higher for m in matrices}
+    ends = {f.element.kind for f in group} <= {"nic", "node"} and all(f.pattern != "failed" for f in group)
+    return ends and any(higher.values()) and not any(higher.get(f.label, True) for f in group)
 
 
 def _chances(finding: Explanation) -> tuple[float, ...]:
@@ -467,17 +505,3 @@ def _nic_cable_or_port(
     if "nic" in local and "port" not in local:
         return element, BLAMES["nic"].told(at=at)
     return element, BLAMES["nic-cable-or-port"].told(at=at)
-
-
-def _proposal(element: Element, finding: Explanation) -> str:
-    if element.kind == "pair":
-        return f"look at what lies between {element.node} and {element.peer}, and measure them again"
-    if element.kind == "fabric":
-        return "measure again with fewer pairs at once; look at the hashing and the counters of the uplinks"
-    if not finding.blamed:
-        return f"measure {element} against another partner"
-    if element.node:
-        return f"drain {element.node} and look at its {element.kind}"
-    if ">" in element.rail:
-        return f"look at the spines between the rails of {element.rail}, and measure again"
-    return f"take {element} out of service and measure again"

@@ -214,4 +214,4 @@ def _matrix(
         place = (rail_index[rail], node_index[source], node_index[sink])
         values[place], tried[place], when[place] = value, True, measured[where][2]
     failed = tried & ~np.isfinite(values)
-    return Matrix(name, pairs.higher[label], nodes, rails, values, failed, said, when)
+    return Matrix(name, pairs.higher[label], nodes, rails, values, failed, said, when, pairs.loaded)

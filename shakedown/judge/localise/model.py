@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shakedown.records.results import Load
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -26,6 +28,7 @@ class Matrix:
         failed: planned and tried, but without a value.
         said: (node, rail) -> what the node itself said was wrong with its rail.
         when: time of each result in seconds; NaN where it is not known. None: no time is known.
+        loaded: node -> what else was at work on its CPUs.
     """
 
     label: str
@@ -36,6 +39,7 @@ class Matrix:
     failed: Bools
     said: Mapping[tuple[str, str], str] = field(default_factory=dict)
     when: Floats | None = None
+    loaded: Mapping[str, Load] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,3 +178,23 @@ def on_hardware(finding: Explanation) -> Explanation:
         return replace(e, rail=source if e.direction == "tx" else sink)
 
     return replace(finding, element=real(finding.element), rivals=tuple(map(real, finding.rivals)))
+
+
+WAIT_FIRST = "look first for what holds packets there for a time: tc, interrupt moderation, power saving"
+
+
+def proposal(element: Element, finding: Explanation) -> str:
+    """Return what to do next about an element."""
+    if element.kind == "pair":
+        return f"look at what lies between {element.node} and {element.peer}, and measure them again"
+    if element.kind == "fabric":
+        return "measure again with fewer pairs at once; look at the hashing and the counters of the uplinks"
+    if not finding.blamed:
+        busy = any(" was busy: " in why for why in finding.why)
+        how = "again, without what else works on its CPUs" if busy else "against another partner"
+        return f"measure {element} {how}"
+    if element.node:
+        return f"drain {element.node} and look at its {element.kind}"
+    if ">" in element.rail:
+        return f"look at the spines between the rails of {element.rail}, and measure again"
+    return f"take {element} out of service and measure again"

@@ -12,7 +12,7 @@ from datetime import datetime
 from shakedown.benchmarks.perftest.mesh.perftest import CLOCK_UNKNOWN
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.plan import PlanItem
-from shakedown.records.results import Measurement, RunProblem
+from shakedown.records.results import Load, Measurement, RunProblem
 
 # A tail percentile says more about its own luck than about the fabric.
 _NOT_LOCALISED = frozenset({"latency_p99"})
@@ -77,6 +77,7 @@ class PairResults:
         values: by test and parameters: of each place the attempt, its value and when the first attempt began,
             in seconds since 1970; NaN where there is none.
         higher: whether more is better.
+        loaded: the worst of what else was at work on a node's CPUs, by node.
         problems: what kept a place from having a value, in the attempt that counts, by test and parameters.
     """
 
@@ -85,6 +86,7 @@ class PairResults:
         self.values: dict[str, dict[Place, tuple[int, float, float]]] = defaultdict(dict)
         self.higher: dict[str, bool] = {}
         self.problems: dict[tuple[str, Place], RunProblem] = {}
+        self.loaded: dict[str, Load] = {}
         self._attempts: dict[tuple[str, Place], dict[int, float]] = {}
 
     def __bool__(self) -> bool:
@@ -109,6 +111,10 @@ class PairResults:
         if m.started:
             with suppress(ValueError, OverflowError):
                 begun = datetime.fromisoformat(m.started).timestamp()
+        for load in m.loaded:
+            self.loaded[load.node] = max(
+                load, self.loaded.get(load.node, load), key=lambda x: (x.most, x.said)
+            )
         if earlier is not None:
             if m.attempt != earlier[0]:
                 # Kept only for the few that were measured more than once.

@@ -74,7 +74,10 @@ def cells_of_all(picks: list[Pick], groups: Groups, mask: Bools) -> Bools:
 
 
 def same_hardware(a: Pick, b: Pick) -> bool:
-    """Whether one candidate is a part of the other's hardware: a NIC of its node, an uplink of its spine."""
+    """Whether one candidate is a part of the other's hardware: a NIC of its node, an uplink of its spine.
+
+    Of a spine between two leaves each link carries all: either link or the spine itself may be the one.
+    """
     one, two = a.family.keys[a.index], b.family.keys[b.index]
     if a.family.kind == b.family.kind:
         return one == two
@@ -84,7 +87,7 @@ def same_hardware(a: Pick, b: Pick) -> bool:
         case ["nic", "rail"]:
             return one[0] == two[0]
         case ["spine", "uplink"]:
-            return one[-1] == two[-1]
+            return one[-1] == two[-1] and a.cells != b.cells
         case _:
             return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
@@ -18,7 +18,7 @@ from shakedown.judge.localise.levels import deviations
 from shakedown.judge.localise.matrices import routes_of
 from shakedown.judge.localise.model import Bools, Cabling, Element, Matrix, Route
 from shakedown.judge.localise.pair_results import PairResults, named_in
-from shakedown.nos.readings import IDLE
+from shakedown.nos.readings import IDLE, RECEIVED, SENT
 from shakedown.plan.jobs import SwitchLink
 from shakedown.records.results import CounterReading
 from shakedown.records.wording import BLAMES, natural_key
@@ -82,13 +82,15 @@ def idle_uplinks(readings: Iterable[CounterReading], wanted: Collection[tuple[st
     whatever the stages say.
 
     Args:
-        readings: of IDLE.
+        readings: of OF_UPLINK.
         wanted: the uplinks, by leaf and port, of which the plan requires that they carry something.
     """
     found: dict[tuple[str, str], CounterReading] = {}
     links: dict[str, set[tuple[str, str]]] = {}
+    ways: dict[tuple[str, str], dict[str, int | None]] = {}
     for reading in readings:
         place = (reading.device, reading.port)
+        ways.setdefault(place, {})[reading.counter] = reading.delta
         if reading.counter != IDLE or place not in wanted:
             continue
         links.setdefault(_spine(reading)[0], set()).add(place)
@@ -101,7 +103,7 @@ def idle_uplinks(readings: Iterable[CounterReading], wanted: Collection[tuple[st
         if len(leaves) > 1 and len(idle) == len(places):
             causes.append(_of_spine(spine, idle, blamed=len(leaves) >= _FEWEST_LEAVES))
         else:
-            causes += [_of_link(reading) for reading in idle]
+            causes += [_of_link(reading, ways[reading.device, reading.port]) for reading in idle]
     return causes
 
 
@@ -132,18 +134,24 @@ def _of_spine(spine: str, idle: Sequence[CounterReading], *, blamed: bool) -> Ca
     )
 
 
-def _of_link(reading: CounterReading) -> Cause:
-    ends = _link(reading)
+def _of_link(reading: CounterReading, ways: Mapping[str, int | None]) -> Cause:
+    """Return the cause for an uplink; of one that carries one way, the spine may be what forwards nothing."""
+    ends, spine = _link(reading), _spine(reading)[0]
+    one = {SENT: "up", RECEIVED: "down"} if any(ways.get(way) for way in (SENT, RECEIVED)) else {}
+    way = next((name for counter, name in one.items() if ways.get(counter) == 0), "both")
+    what = {
+        "both": "it is down",
+        "up": f"it is broken that way, or {reading.device} sends nothing to {spine}",
+        "down": f"it is broken that way, or {spine} forwards nothing to {reading.device}",
+    }[way]
+    told = {"ends": ends, "leaves": f"{reading.device}'s", "stage": reading.stage, "what": what}
     return Cause(
-        element=Element("uplink", leaf=reading.device, spine=_spine(reading)[0]),
-        blamed=True,
-        confidence=1.0,
+        element=Element("uplink", leaf=reading.device, spine=spine, direction=way),
+        blamed=way == "both",
+        confidence=1.0 if way == "both" else 0.5,
         effect=-1.0,
-        evidence=(
-            BLAMES["uplink-idle"].told(
-                ends=ends, leaves=f"{reading.device}'s", stage=reading.stage, what="it is down"
-            ),
-        ),
+        evidence=(BLAMES["uplink-idle"].told(**told),),
+        rivals=() if way == "both" else (Element("spine", spine=spine),),
         proposal=f"look at the link {ends}, its optics and its routing; until then capacity is missing",
     )
 

@@ -1,5 +1,6 @@
 """Localisation names the planted part, and nobody for no fault or on the word of one partner."""
 
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -10,6 +11,7 @@ from one_route import localise_one
 
 from shakedown.judge.localise.causes import _median_of_others
 from shakedown.judge.localise.model import Cabling, Element, Matrix
+from shakedown.records.results import Load
 from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, draw_fault, measure
 from tests.kit import records
 from tests.kit.cases import cases
@@ -406,3 +408,57 @@ def test_the_median_of_the_others_leaves_one_out(values, data):
     at = data.draw(st.integers(0, len(values) - 1))
     others = values[:at] + values[at + 1 :]
     assert _median_of_others(sorted(values), values[at]) == median(others)
+
+
+def test_a_spine_between_two_leaves_is_named_beside_its_links():
+    """Catches: a slow spine whose two links are suspected, and the spine itself never is."""
+    sim = simulated((FaultKind.SPINE, 0.2), shape=Shape(32, 2, pod=16))
+    (cause,) = localise_one([sim.matrix], sim.fabric)
+    spine = sim.faults[0].element
+    assert not cause.blamed and spine in {cause.element, *cause.rivals} and len(cause.rivals) == 2
+
+
+def test_a_spine_that_forwards_one_way_is_named_beside_the_link():
+    """Catches: a good cable taken out, surely, for a spine that has no way back to a leaf."""
+    sim = simulated(shape=Shape(64, 2, pod=16))
+    fabric = sim.fabric
+    back = (fabric.spine == 0) & (fabric.sink_leaf[:, None, :] == fabric.leaf[0, 0])
+    (cause,) = localise_one([lose(sim, back).matrix], fabric)
+    assert str(cause.element) == "uplink leaf0-0 spine0-0 down"
+    assert any("that link, or how spine0-0 forwards over it" in line for line in cause.evidence)
+
+
+def test_what_is_late_and_not_slow_is_no_broken_nic():
+    """Catches: a NIC drained for 200 us and jitter that a shaper or power saving adds."""
+    sim = simulated(shape=Shape(16, 2))
+    rng, times = np.random.default_rng(1), np.full(sim.matrix.values.shape, 3.0)
+    times += rng.normal(0, 0.02, times.shape)
+    times[1, 4] += 200 * rng.uniform(0.5, 1.5, 16)
+    times[:, range(16), range(16)] = np.nan
+    late = replace(sim.matrix, label="ib_write_lat", higher=False, values=times)
+    (cause,) = localise_one([sim.matrix, late], sim.fabric)
+    assert (str(cause.element), cause.blamed) == ("nic n05 rail1 tx", False)
+    assert any(
+        "is late and not slow: likely something holds packets there" in line for line in cause.evidence
+    )
+    assert cause.proposal.startswith("look first for what holds packets there")
+    damaged = counter("n5", "rail1", "symbol_error", 90_000, kind="nic", n=16)
+    damaged = [c.model_copy(update={"device": f"n{int(c.device[1:]):02}"}) for c in damaged]
+    (cause,) = localise_one([sim.matrix, late], sim.fabric, damaged)
+    assert cause.blamed and not any("no part is broken" in line for line in cause.evidence)
+
+
+@pytest.mark.parametrize(
+    ("busy", "most", "blamed"),
+    [(1, 1.0, False), (1, 0.05, True), (16, 1.0, True)],
+    ids=["a hog", "too little to explain it", "on every node"],
+)
+def test_a_load_that_explains_it_leaves_a_nic_in_doubt_and_no_other(busy, most, blamed):
+    """Catches: a NIC at 80 % that nobody names, as a storage daemon polls on CPUs of every node."""
+    sim = simulated((FaultKind.NIC_TX, 0.2), shape=Shape(16, 2))
+    sick = sim.faults[0].element.node
+    names = [sick, *(name for name in sim.matrix.nodes if name != sick)][:busy]
+    loaded = {name: Load(node=name, said=f"{name} was busy: x", most=most) for name in names}
+    (cause,) = localise_one([replace(sim.matrix, loaded=loaded)], sim.fabric)
+    assert (cause.element.node, cause.blamed) == (sick, blamed)
+    assert (f"{sick} was busy: x" in cause.evidence) is not blamed

@@ -7,7 +7,7 @@ from shakedown.judge.cells import Bound, Rule, combine, judge_measurement
 from shakedown.judge.verdict import judge, judge_cells
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, PlanItem, Reference
-from shakedown.records.results import CounterReading, Measurement
+from shakedown.records.results import CounterReading, Load, Measurement
 from shakedown.records.wording import where
 from tests.kit.cases import cases
 
@@ -50,6 +50,24 @@ def test_boundaries(reference, value, rule):
     assert judged.rule == rule
     expected = {Rule.WITHIN: Outcome.PASS, Rule.NOT_FINITE: Outcome.INCONCLUSIVE}.get(rule, Outcome.FAIL)
     assert judged.outcome is expected
+
+
+@cases(
+    "value, most, outcome",
+    (190.0, (0.05,), Outcome.FAIL),
+    (361.0, (0.05,), Outcome.INCONCLUSIVE),
+    (343.0, (0.05, 0.05), Outcome.INCONCLUSIVE),  # at both ends
+    (1.0, (1.0, 1.0), Outcome.INCONCLUSIVE),
+    (380.0, (1.0,), Outcome.PASS),
+)
+def test_a_load_excuses_no_more_than_it_can_take(value, most, outcome):
+    """Catches: a NIC at half its rate that stays undecided for ever, as its hypervisor keeps back 5 %."""
+    loads = [Load(node="n1", said="n1 was busy: x", most=one) for one in most]
+    judged = verdict(value, loaded=loads)
+    assert judged.outcome is outcome
+    assert ("which takes 5% at most" in judged.reason) is (outcome is Outcome.FAIL)
+    slow = verdict(25.0, LOWER, loaded=loads)  # one wait in the middle of a time has no such bound
+    assert slow.outcome is Outcome.INCONCLUSIVE
 
 
 def test_reason_tells_value_and_gate_apart():

@@ -135,3 +135,28 @@ def test_a_spine_that_nobody_uses_is_one_cause_and_with_two_leaves_a_suspect(lea
     ]
     (cause,) = idle_uplinks(lines, set(ends))
     assert (str(cause.element), cause.blamed) == ("uplink leaf0 spine1", True)
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "way", "said"),
+    [
+        (30, 0, " down", "or spine1 forwards nothing to leaf0"),
+        (0, 30, " up", "or leaf0 sends nothing to spine1"),
+        (0, 0, "", "it is down"),
+    ],
+)
+def test_an_uplink_that_carries_one_way_leaves_the_spine_in_doubt(sent, received, way, said):
+    """Catches: a good link blamed for a spine that forwards in one direction only."""
+    about = {
+        "test": "switches",
+        "kind": "switch_port",
+        "device": "leaf0",
+        "port": "up1",
+        "peer": "spine1/swp0",
+    }
+    counted = {IDLE: 1, SENT: sent, RECEIVED: received}
+    lines = [records.counter(**about, counter=name, after=n) for name, n in counted.items()]
+    lines.append(records.counter(**{**about, "port": "up2", "peer": "spine2/swp0"}, counter=IDLE, after=0))
+    (cause,) = idle_uplinks(lines, {("leaf0", "up1"), ("leaf0", "up2")})
+    assert (str(cause.element), cause.blamed) == (f"uplink leaf0 spine1{way}", not way)
+    assert said in cause.evidence[0] and [*map(str, cause.rivals)] == (["spine spine1"] if way else [])

@@ -200,6 +200,14 @@ def test_a_lost_way_is_said_once_with_its_rail(tmp_path):
     assert found_by(tmp_path, n1=({}, []), n2=({}, []), n3=({}, [])) is None
 
 
+def test_long_packets_that_are_lost_one_way_are_told_with_the_way(tmp_path):
+    """Catches: a low MTU at one port of a leaf for which both ends' cables and ports are looked at."""
+    said = found_by(tmp_path, n1=({}, [way("n2", 9000)]), n2=({}, []), n3=({}, []))
+    assert "between n1 and n2 (from n1 to n2 alone), short ones pass" in said["message"]
+    both = found_by(tmp_path, n1=({}, [way("n2", 9000)]), n2=({}, [way("n1", 9000)]), n3=({}, []))
+    assert "alone" not in both["message"]
+
+
 def test_a_way_whose_other_end_could_not_answer_is_not_blamed(tmp_path):
     """Catches: a healthy rail named because a node's look failed, or its port was another program's."""
     assert found_by(tmp_path, n1=({}, [way("n2")])) is None

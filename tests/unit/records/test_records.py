@@ -167,6 +167,26 @@ def test_no_sentence_blames_beside_the_table():
     assert not found
 
 
+# Where causes are made: here each new sentence must say whom it blames, in BLAMES, or that it blames nobody,
+# by a line of this list. No list of words decides that.
+NOBODY = Path(__file__).with_name("sentences_that_blame_nobody.txt")
+OF_CAUSES = (
+    *(f"judge/localise/{n}.py" for n in ("causes", "doubts", "fit", "model", "pairs", "rare", "suspects")),
+    *("judge/losses.py", "onnode/standing.py", "onnode/tcp_paths.py", "collect/surroundings.py"),
+)
+
+
+def test_no_sentence_is_forgotten_where_causes_are_made():
+    """Catches: a new sentence that blames in words which nobody thought of."""
+    trees = {name: ast.parse((ROOT / "shakedown" / name).read_text(encoding="utf-8")) for name in OF_CAUSES}
+    said = {
+        f"{name}: {text!r}" for name, tree in trees.items() for text in sentences(tree) if " " in text.strip()
+    }
+    known = set(NOBODY.read_text(encoding="utf-8").splitlines())
+    assert not said - known, "put it into BLAMES, or, if it blames nobody, into the list"
+    assert not known - said, "these are gone: take them out of the list"
+
+
 def test_every_blame_of_the_table_is_told_somewhere():
     """Catches: a row of the page that no sentence of a verdict is of."""
     texts = "".join(f.read_text(encoding="utf-8") for f in (ROOT / "shakedown").rglob("*.py"))

@@ -17,6 +17,8 @@ from shakedown.run.nic_counters import JobFolder, NodeCounters
 from tests.kit import records
 from tests.kit.cases import cases
 from tests.kit.refusal import refused
+from tests.unit.benchmarks.nccl.test_networks import log
+from tests.unit.collect.test_surroundings import reading
 
 NODES = ("n1", "n2")
 MIB = 1 << 20
@@ -195,3 +197,41 @@ def test_times_that_do_not_fit_into_the_time_of_the_record_are_of_another_run(tm
     again = Output(one.text, short, one.order, one.folder)
     refused(f"counted over {counted_s:.3g} s, the whole test took", list, TOOLS["nccl"].metrics(again))
     assert list(TOOLS["nccl"].metrics(one))
+
+
+def named(
+    tmp_path: Path, network: str, size: int = 128 * MIB, operation: str = "all_reduce", **more: object
+) -> list[Moved]:
+    """What must have gone over each NIC that NCCL's log of both nodes names."""
+    text = log(network, **more).replace("gpu-a", "n1").replace("gpu-b", "n2")
+    tool = TOOLS["nccl-log"]
+    assert tool.moved is not None and tool.moved_check == "nics"
+    return list(tool.moved(output(tmp_path, operation, text, sizes=(size,), gpus=dict.fromkeys(NODES, 1))))
+
+
+def test_each_nic_that_nccls_log_names_is_held_against_its_own_counters(tmp_path):
+    """Catches: a log that names both NICs while one of them carried next to nothing: "nics" passed."""
+    share = 0.1 * 128 * MIB / 2
+    each = [Moved(node, nic, share, 0.0) for node in NODES for nic in ("mlx5_0", "mlx5_1")]
+    assert named(tmp_path, "IB") == each == named(tmp_path, "IBext_v10", merged=True)
+    assert named(tmp_path, "IB", MIB) == [], "a small message may go over one NIC"
+    for operation in ("broadcast", "sendrecv", "alltoall"):  # a healthy NIC that a ring's end leaves idle
+        assert named(tmp_path, "IB", operation=operation) == []
+
+
+@pytest.mark.parametrize(
+    ("octets", "doubt"), [(70, "n1 fab0: by the outputs of this job it sent"), (10**9, "")]
+)
+def test_an_interface_that_is_no_nic_under_test_is_held_against_its_bytes(octets, doubt):
+    """Catches: a dead rail of a TCP network, named by a log, gone around by a route: PASS over 70 bytes."""
+    one = records.measurement(
+        run="r1", stage=Stage.COLLECTIVE, test="nccl_transport", metric="wrong", value=0.0, nodes=("n1",)
+    )
+    one = one.model_copy(update={"params": {"check": "nics"}})
+    both = tuple(
+        NodeCounters(host=reading(at, octets={"fab0": [at, n]}).host) for at, n in ((10, 0), (70, octets))
+    )
+    told = Told((one,), (Moved("n1", "fab0", 1e6, 0.0),), "nics")
+    (found,) = confirmed([told], {"n1": both}, {}, {"n1": ()})
+    problem = found.measurements[0].problem
+    assert doubt in (problem.message if problem else "") and bool(problem) is bool(doubt)

@@ -1,0 +1,123 @@
+"""What else a node's CPUs did while its NICs were measured, and which ways strayed meanwhile.
+
+A program on the CPUs that serve a NIC makes a good NIC slow, and no counter of the NIC or its port tells of
+it. What was at work beside a value can only have made it worse: within its reference it passes all the same,
+outside it decides nothing, unless it lacks more than that can take (docs/decisions/busy-meanwhile.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from shakedown.benchmarks.base.contract import TcpPath
+from shakedown.collect.outputs import Told
+from shakedown.intent.nic import NicSpec
+from shakedown.onnode.pin import cpu_set
+from shakedown.records.results import Load, Measurement, RunProblem
+from shakedown.records.wording import BLAMES, printable
+from shakedown.run.nic_counters import HostReading, NodeCounters, OtherProcess
+
+# Of the CPUs that serve a NIC, others took half of one, and a tenth of all: less goes on on every node.
+_LEAST_CPUS, _LEAST_SHARE = 0.5, 0.1
+# A program that polls a NIC for others takes more of one CPU; one that waits takes next to none.
+_OF_A_CPU = 0.25
+_KEPT_BACK = 0.05  # of the time of one CPU, by heat or by a machine below
+# TCP lost up to 1.0 of the time that a program took on its sender's or receiver's CPU: 22 loads, in bursts of
+# 0.1 to 100 ms, on 16 idle cores, where rates scattered by 9 %.
+_COSTS = 1.25
+_SHORTEST_S = 1.0
+_MOST_NAMED = 2
+Both = tuple[NodeCounters, NodeCounters]
+Nics = Sequence[NicSpec | TcpPath]
+
+
+def over_nics(m: Measurement) -> bool:
+    """Whether busy CPUs can make a value worse: a rate or a time over NICs, and no count of what is wrong."""
+    return (len(m.nodes) > 1 or m.rail is not None) and ("/" in m.unit or m.unit in ("s", "ms", "us", "min"))
+
+
+def beside_others(told: Sequence[Told], readings: Mapping[str, Both], nics: Mapping[str, Nics]) -> list[Told]:
+    """Return what a job's outputs say, with what else was at work at each value's ends, and why ways stray.
+
+    A way that strays leaves a value undecided: what passed may have gone around a dead rail.
+    """
+    known: dict[tuple[str, str | None], tuple[list[Load], str]] = {}
+
+    def at_end(node: str, rail: str | None) -> tuple[list[Load], str]:
+        if (node, rail) not in known:
+            mine = [n for n in nics.get(node, ()) if rail is None or n.rail in rail.split(">")]
+            both = readings.get(node, (NodeCounters(), NodeCounters()))
+            known[node, rail] = [*_loads(node, both, mine)], _strays(node, both, mine)
+        return known[node, rail]
+
+    def told_of(m: Measurement) -> Measurement:
+        ends = [at_end(node, m.rail) for node in m.nodes] if over_nics(m) else []
+        new: dict[str, object] = {}
+        if loads := [load for of_end, _ in ends for load in of_end]:
+            new["loaded"] = tuple(loads[:16])
+        if (strays := "; ".join(filter(None, (one for _, one in ends)))) and m.problem is None:
+            new["problem"] = RunProblem(kind="environment", message=strays[:2000])
+        return m.model_copy(update=new) if new else m
+
+    return [one.of(map(told_of, one.measurements)) for one in told]
+
+
+def _loads(node: str, both: Both, nics: Nics) -> Iterator[Load]:
+    """Yield what else was at work on the CPUs that serve these NICs of a node; on all if none says which."""
+    first, last = both[0].host, both[1].host
+    if first is None or last is None or last.at_s - first.at_s < _SHORTEST_S:
+        return
+    serve = {cpu for nic in nics for cpu in last.serve.get(nic.netdev, ())} or set(range(last.cpus))
+    devices = {nic.rdma_device for nic in nics if isinstance(nic, NicSpec)}
+    for most, what in (*_programs(first, last, serve, devices), *_machine(first, last, serve)):
+        said = printable(BLAMES["busy-cpus"].told(node=node, what=what))
+        yield Load(node=node, said=said[:500], most=min(1.0, _COSTS * most))
+
+
+def _programs(
+    first: HostReading, last: HostReading, serve: set[int], devices: set[str]
+) -> Iterator[tuple[float, str]]:
+    passed_s = last.at_s - first.at_s
+    before = {(one.pid, one.began): one.cpu_s for one in first.others or ()}
+    took: list[tuple[float, OtherProcess]] = []
+    for one in last.others or ():
+        share = (one.cpu_s - before.get((one.pid, one.began), 0.0)) / passed_s
+        pairs = {d for reading in (first, last) for d in reading.queue_pairs.get(str(one.pid), ())}
+        if (on_nic := devices & pairs) and share >= _OF_A_CPU:
+            yield 1, f"{_who(one)} has queue pairs on {', '.join(sorted(on_nic))} and used {share:.1f} CPUs"
+        else:
+            where = cpu_set(one.cpus) or serve
+            took.append((share * len(where & serve) / len(where), one))
+    all_of_them = sum(share for share, _ in took)
+    if all_of_them >= max(_LEAST_CPUS, _LEAST_SHARE * len(serve)):
+        took.sort(key=lambda one: -one[0])
+        names = " and ".join(_who(one) for _, one in took[:_MOST_NAMED])
+        yield all_of_them, f"{names} took {all_of_them:.1f} of its {len(serve)} CPUs"
+
+
+def _who(one: OtherProcess) -> str:
+    return f"{one.name!r} of {'root' if one.uid == 0 else f'user {one.uid}'} (process {one.pid})"
+
+
+def _machine(first: HostReading, last: HostReading, serve: set[int]) -> Iterator[tuple[float, str]]:
+    for who, was, now in (
+        ("the machine below kept back", first.stolen_ms, last.stolen_ms),
+        ("heat slowed down", first.hot_ms, last.hot_ms),
+    ):
+        ms = {cpu: now[cpu] - was.get(cpu, 0) for cpu in now if int(cpu) in serve}
+        worst = max(ms, key=lambda cpu: ms[cpu], default="")
+        share = ms.get(worst, 0) / 1000 / (last.at_s - first.at_s)
+        if share >= _KEPT_BACK:
+            yield share, f"{who} CPU {worst} for {share:.0%} of the time"
+
+
+def _strays(node: str, both: Both, nics: Nics) -> str:
+    """Say how a node's kernel sent otherwise than planned on these NICs' rails, before or after the job."""
+    words = dict[str, None]()
+    for nic in nics:
+        for one in (one for reading in both if reading.host for one in reading.host.astray):
+            if one.get("rail") == nic.rail:
+                of = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "words": one.get("words", "")}
+                to = one.get("to")
+                words[BLAMES["way-strays" if to else "interface"].told(**of, owner=to)] = None
+    return printable("; ".join(words))

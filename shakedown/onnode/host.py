@@ -1,0 +1,173 @@
+"""What else works on this node's CPUs, and how it sends on its rails, as an ordinary user may read it.
+
+Part of each reading of counters, before and after a job: beside another's program a good part is slow.
+Whoever reads it later is `collect/surroundings.py`. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shakedown.onnode import tcp_paths
+from shakedown.onnode.journal import ran
+from shakedown.onnode.noted import node_name
+from shakedown.onnode.pin import cpu_set
+from shakedown.onnode.snapshot_probe import field, text
+from shakedown.run.ownership import RAILS
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_LEAST_S = 1.0  # of CPU time since a process began: with less it was no load on any job worth a word
+_MOST_OTHERS, _MOST_PEERS, _MOST_STRAYS = 64, 128, 8
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
+_TOOL_S = 5.0
+
+
+def read_host(folder: Path, root: Path = Path("/")) -> dict[str, Any]:
+    """Return this node's surroundings; FOLDER/rails.json has rail, netdev and address of the NICs."""
+    try:
+        planned = json.loads((folder / RAILS).read_bytes())
+        mine = planned.pop(node_name())
+    except (OSError, ValueError, KeyError):
+        planned, mine = {}, []  # a job whose NICs nobody planned
+    return {
+        "at_s": round(time.monotonic(), 3),
+        "cpus": os.cpu_count() or 1,
+        "others": others(root),
+        "queue_pairs": queue_pairs(root),
+        "stolen_ms": stolen(root),
+        "hot_ms": hot(root),
+        "octets": octets(root),
+        "serve": {nic["netdev"]: serve(nic["netdev"], root) for nic in mine},
+        "astray": list(astray(mine, planned)),
+    }
+
+
+def stolen(root: Path) -> dict[str, int]:
+    """Return by CPU the milliseconds since boot that the machine below kept back, where it did."""
+    found = {}
+    for line in text(str(root / "proc/stat")).splitlines():
+        name, *words = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and len(words) > 7 and int(words[7]):
+            found[name[3:]] = int(words[7]) * 1000 // _TICKS_PER_S
+    return found
+
+
+def others(root: Path) -> list[dict[str, Any]] | None:
+    """Return the processes of others than this job, those first that used the most CPU time.
+
+    None where the node hides them (hidepid of proc(5)).
+    """
+    if not text(str(root / "proc/1/stat")):
+        return None
+    found = []
+    for folder in (root / "proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if folder.name.isdigit() and (told := _process(folder)):
+                found.append(told)
+    return sorted(found, key=lambda one: -one["cpu_s"])[:_MOST_OTHERS]
+
+
+def _process(folder: Path) -> dict[str, Any] | None:
+    stat, _, rest = (folder / "stat").read_text(errors="replace").rpartition(")")
+    fields = rest.split()
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    if cpu_s < _LEAST_S or int(fields[6]) & _KERNEL_THREAD or ours(folder):
+        return None
+    allowed = field(r"^Cpus_allowed_list:\s*(\S+)", text(str(folder / "status")))
+    name = "".join(c if c.isprintable() else "?" for c in stat.partition("(")[2])[:40]
+    about = {"pid": int(folder.name), "began": int(fields[19]), "uid": folder.stat().st_uid, "name": name}
+    return {**about, "cpu_s": round(cpu_s, 2), "cpus": allowed[:400]}
+
+
+def ours(folder: Path) -> bool:
+    """Whether a process is of this job: by its environment, which only its own user reads, or its cgroup."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if not job:
+        return folder.stat().st_uid == os.getuid()
+    if f"/job_{job}/" in text(str(folder / "cgroup")) + "/":
+        return True
+    with contextlib.suppress(OSError):
+        return f"SLURM_JOB_ID={job}".encode() in (folder / "environ").read_bytes().split(b"\0")
+    return False
+
+
+def queue_pairs(root: Path) -> dict[str, list[str]]:
+    """Return by process the RDMA devices on which it has queue pairs; nothing where nobody tells."""
+    asked = ("rdma", "-j", "resource", "show", "qp")
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    done = ran(asked, _TOOL_S, PATH=path, LC_ALL="C") if root == Path("/") else None
+    found: dict[str, set[str]] = {}
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        for one in json.loads(done.stdout) if done and done.returncode == 0 else ():
+            if type(one.get("pid")) is int:
+                found.setdefault(str(one["pid"]), set()).add(str(one.get("ifname"))[:64])
+    return {pid: sorted(devices) for pid, devices in found.items()}
+
+
+def hot(root: Path) -> dict[str, int]:
+    """Return by CPU the milliseconds since boot that heat slowed it down (x86, Linux 5.6); none: not told."""
+    found = {}
+    for folder in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle"):
+        told = [text(str(file)) for file in folder.glob("*_throttle_total_time_ms")]
+        if most := max((int(one) for one in told if one.isdigit()), default=0):
+            found[folder.parent.name[3:]] = most
+    return found
+
+
+def octets(root: Path) -> dict[str, tuple[int, int]]:
+    """Return by network device the bytes that it received and sent since it is there."""
+    found = {}
+    for folder in sorted((root / "sys/class/net").glob("*")):
+        told = [text(str(folder / f"statistics/{way}_bytes")) for way in ("rx", "tx")]
+        if folder.name != "lo" and all(one.isdigit() for one in told):
+            found[folder.name[:64]] = (int(told[0]), int(told[1]))
+    return found
+
+
+def serve(netdev: str, root: Path) -> list[int]:
+    """Return the CPUs that a NIC's interrupts come to, or else those beside it; none: it does not say."""
+    device = root / "sys/class/net" / netdev / "device"
+    lists = (
+        text(str(root / "proc/irq" / path.name / "effective_affinity_list"))
+        or text(str(root / "proc/irq" / path.name / "smp_affinity_list"))
+        for path in device.glob("msi_irqs/*")
+    )
+    return sorted(set[int]().union(*map(cpu_set, lists)) or cpu_set(text(str(device / "local_cpulist"))))
+
+
+def astray(
+    mine: Sequence[Mapping[str, Any]],  # this node's NICs: rail, netdev and address
+    planned: Mapping[str, Sequence[Mapping[str, Any]]],  # those of each other node
+) -> Iterator[dict[str, str]]:
+    """Yield how this kernel sends to others' addresses on each rail where that is not the planned way."""
+    sound = []
+    for nic in ({**nic, "mtu_bytes": _mtu(nic["netdev"])} for nic in mine):
+        if words := tcp_paths.faults_of(nic):
+            yield {"rail": nic["rail"], "to": "", "words": words[:300]}
+        else:
+            sound.append(nic)
+    names = sorted(planned)
+    after = [name for name in names if name > node_name()]
+    some = dict.fromkeys([*after, *names][:_MOST_PEERS])  # with very many, those after this one in the round
+    strays = tcp_paths.astray(sound, {n: planned[n] for n in some}, _as_planned, sources=True)
+    yield from strays[:_MOST_STRAYS]
+
+
+def _mtu(netdev: str) -> int:
+    told = text(f"/sys/class/net/{netdev}/mtu")
+    return int(told) if told.isdigit() else 0
+
+
+def _as_planned(to_ipv4: str, from_ipv4: str | None) -> tcp_paths.Route | None:
+    """Return the kernel's way; None where another NIC in the same network may as well have it."""
+    way = tcp_paths.route(to_ipv4, from_ipv4)
+    other = from_ipv4 is not None and way is not None and tcp_paths.address(way.netdev) != from_ipv4
+    if way and other and not way.own and not way.gateway:
+        return None if tcp_paths.beside(way.netdev, to_ipv4) else way
+    return way

@@ -1,0 +1,180 @@
+"""What else worked on a node's CPUs beside a measurement, and ways that stray: read live, and as recorded."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shakedown.collect.outputs import Told
+from shakedown.collect.surroundings import beside_others
+from shakedown.evidence.job_folder import rails_of, rails_text
+from shakedown.intent.nic import NicSpec
+from shakedown.onnode import host, tcp_paths
+from shakedown.plan.jobs import Jobs
+from shakedown.records.base import Better, Stage
+from shakedown.records.results import Measurement
+from shakedown.run.nic_counters import HostReading, NodeCounters, read_counters
+from tests.kit import records
+
+RAIL = {"rail": "rail0", "netdev": "fab0", "ipv4": "10.0.0.2"}
+
+
+def reading(at_s, others=(), **more):
+    """One reading of a node of eight CPUs, of which two serve its NIC."""
+    told = {
+        "at_s": at_s,
+        "cpus": 8,
+        "others": None if others is None else list(others),
+        "queue_pairs": {},
+        "stolen_ms": {},
+        "hot_ms": {},
+        "octets": {},
+        "serve": {"fab0": [2, 3]},
+        "astray": [],
+    }
+    return NodeCounters(host=HostReading.model_validate_json(json.dumps(told | more)))
+
+
+def process(name, cpu_s, cpus="0-7", pid=77):
+    """Another's process, and the CPU time that it has used."""
+    return {"pid": pid, "began": 5, "uid": 1002, "name": name, "cpu_s": cpu_s, "cpus": cpus}
+
+
+def judged(first, last, unit="Gb/s", nodes=("n1", "n2"), rail="rail0"):
+    """Return a measurement of two nodes of which the second has these readings."""
+    m = Measurement(
+        schema=1, run="r", stage=Stage.FABRIC, test="ib_write_bw", metric="bandwidth", value=9.0, unit=unit,
+        better=Better.HIGHER, nodes=nodes, rail=rail, direction="forward", state="COMPLETED",
+    )  # fmt: skip
+    nic = NicSpec(rail="rail0", rdma_device="mlx5_0", netdev="fab0", ipv4="10.0.0.2")
+    (told,) = beside_others([Told((m,))], {"n2": (first, last)}, {"n2": (nic,)})
+    return told.measurements[0]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "said"),
+    [
+        (reading(10), reading(70, others=[process("stress", 61.0, "2-3")]), "'stress' of user 1002"),
+        (
+            reading(10, others=[process("ib_write_bw", 1.0)], queue_pairs={"77": ["mlx5_0"]}),
+            reading(70, others=[process("ib_write_bw", 58.0)]),
+            "'ib_write_bw' of user 1002 (process 77) has queue pairs on mlx5_0 and used 0.9 CPUs",
+        ),
+        (reading(10), reading(70, stolen_ms={"2": 15_000}), "the machine below kept back CPU 2 for 25%"),
+        (reading(10), reading(70, hot_ms={"3": 12_000, "7": 50_000}), "heat slowed down CPU 3 for 20%"),
+    ],
+    ids=["hog", "second perftest", "hypervisor", "heat"],
+)
+def test_what_makes_a_good_nic_slow_stands_beside_its_value(first, last, said):
+    """Catches: a NIC that is blamed, and its node drained, for what others did on the CPUs that serve it."""
+    (load,) = judged(first, last).loaded
+    assert said in load.said and load.said.startswith("n2 was busy: ") and load.node == "n2"
+    assert not judged(first, last, unit="1").loaded, "what is wrong was not made wrong by load"
+    assert not judged(first, last, nodes=("n2",), rail=None).loaded, "a GPU's rate needs no CPU of a NIC"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        reading(70, others=[process("node_exporter", 70.0)]),  # floats over eight CPUs
+        reading(70, others=[process("stress", 60.0, "6-7")]),  # CPUs that serve no NIC
+        reading(70, others=[process("mmfsd", 5.0)], queue_pairs={"77": ["mlx5_0"]}),  # waits on the NIC
+        reading(70, stolen_ms={"2": 2_900}, hot_ms={"7": 60_000}),  # little, and elsewhere
+        reading(10.5, others=[process("stress", 60.0, "2-3")]),  # no job is so short
+    ],
+    ids=["monitor", "elsewhere", "storage", "little", "moment"],
+)
+def test_what_every_node_does_is_no_load(last):
+    """Catches: healthy runs that are undecided for a monitoring agent, or for the test's own polling."""
+    assert not judged(reading(10), last).loaded
+
+
+def test_a_hog_is_seen_by_the_node_itself(monkeypatch, tmp_path):
+    """Catches: a process of another user, pinned to a CPU, that an ordinary user's job does not see."""
+    monkeypatch.setenv("SLURM_JOB_ID", "4242")
+    cpu = sorted(os.sched_getaffinity(0))[0]
+    burn = f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+    theirs = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "17"}
+    with subprocess.Popen([sys.executable, "-c", burn], env=theirs) as hog:
+        try:
+            end = time.monotonic() + 30
+            while not (seen := [p for p in host.others(Path("/")) or () if p["pid"] == hog.pid]):
+                assert time.monotonic() < end
+                time.sleep(0.2)
+            assert not host.ours(Path(f"/proc/{hog.pid}"))
+            monkeypatch.setenv("SLURM_JOB_ID", "17")
+            assert host.ours(Path(f"/proc/{hog.pid}")), "a job's own programs are no load on it"
+        finally:
+            hog.kill()
+    assert seen[0]["cpus"] == str(cpu) and seen[0]["cpu_s"] >= 1
+
+
+def test_a_reading_is_one_that_its_reader_takes(tmp_path):
+    """Catches: a field that is written and that no reader knows, or takes for damaged."""
+    file = tmp_path / "counters.n1.after.json"
+    (tmp_path / "rails.json").write_text(json.dumps({host.node_name(): [{**RAIL, "netdev": "lo"}]}))
+    told = host.read_host(tmp_path)
+    file.write_text(json.dumps({"node": "n1", "when": "after", "devices": [], "host": told}))
+    seen = read_counters(file).host
+    assert seen is not None and seen.cpus == os.cpu_count() and seen.serve == {"lo": []}
+    (stray,) = seen.astray
+    assert "10.0.0.2 is planned" in stray["words"]
+
+
+STRAY = {"rail": "rail0", "to": "n1", "words": "10.0.0.1 is reached over fab1"}
+
+
+def test_jobs_over_tcp_are_told_their_ways_and_judged_by_them():
+    """Catches: a route that appears while MPI runs over TCP: only NICs of RoCE were told."""
+    path = {**RAIL, "mtu_bytes": 9000}
+    paths = {"n2": [path], "n1": [{**path, "ipv4": "10.0.0.1"}]}
+    job = records.job(name="j", kind="mpi_allreduce", tests=("t",), settings={"paths": paths})
+    jobs = Jobs(run="r", jobs=(job,), nics={"n1": (), "n2": ()})
+    assert json.loads(rails_text(jobs, job))["n2"] == [RAIL]
+    readings = {"n2": (reading(10), reading(70, astray=[STRAY]))}
+    m = judged(reading(10), reading(70), rail=None)
+    (told,) = beside_others([Told((m,))], readings, rails_of(jobs, job))
+    assert "10.0.0.1 is reached over fab1" in told.measurements[0].problem.message
+    forged = job.model_copy(update={"settings": {"paths": {"n2": "x"}}})
+    assert rails_of(jobs, forged) == {}
+
+
+def test_a_mesh_whose_way_strays_in_the_job_decides_nothing():
+    """Catches: a PASS over a dead rail, whose traffic two routes send around it while the job runs."""
+    for first, last in (
+        (reading(10, astray=[STRAY]), reading(70)),
+        (reading(10), reading(70, astray=[STRAY])),
+    ):
+        problem = judged(first, last).problem
+        assert problem is not None and problem.kind == "environment"
+        assert "n2 fab0 (rail0): n1's 10.0.0.1 is reached over fab1" in problem.message
+    other = dict(STRAY, rail="rail1")
+    assert judged(reading(10), reading(70, astray=[other])).problem is None
+    unaddressed = {"rail": "rail0", "to": "", "words": "it has no address, 10.0.0.2 is planned"}
+    assert (
+        "n2 fab0 (rail0): it has no address"
+        in judged(reading(10), reading(70, astray=[unaddressed])).problem.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("way", "free", "words"),
+    [
+        (tcp_paths.Route("fab0"), tcp_paths.Route("fab0", source="10.0.0.2"), ""),
+        (tcp_paths.Route("fab1", "10.0.1.1"), None, "is reached over fab1 and 10.0.1.1"),
+        (tcp_paths.Route("fab0", mtu_bytes=1500), None, "is reached by a route with an MTU of 1500 bytes"),
+        (tcp_paths.Route("lo", own=True), None, "is an address of this node too"),
+        (tcp_paths.Route("fab0"), tcp_paths.Route("fab0", source="10.9.9.9"), "is sent to from 10.9.9.9"),
+    ],
+)
+def test_each_way_to_stray_is_read_in_the_job(way, free, words):
+    """Catches: device, gateway, MTU, source or owner of a way that one job's reading leaves out."""
+    mine = [{"rail": "rail0", "netdev": "fab0", "ipv4": "10.0.0.2", "mtu_bytes": 9000}]
+    others = {"n1": [{"rail": "rail0", "ipv4": "10.0.0.1"}]}
+    found = tcp_paths.astray(mine, others, lambda _to, own: way if own else free, sources=True)
+    assert [one["words"] for one in found] == ([] if not words else [found[0]["words"]])
+    assert not words or words in found[0]["words"]
