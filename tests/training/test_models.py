@@ -63,7 +63,7 @@ def test_two_steps_are_those_of_transformers_and_peft(name, found):
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "mixtral"])
 def test_a_frozen_base_in_fp8_learns_as_in_bf16(name, found):
-    """Catches: a scale left out or applied twice, weights in the wrong order, a bias lost, no gradient."""
+    """Catches: a scale left out or applied twice, weights in the wrong order, no gradient."""
     (loss, gradients), (loss8, gradients8) = found[name]["fp8"]
     assert loss8 == pytest.approx(loss, rel=0.02)
     product = sum(a * b for a, b in zip(gradients, gradients8, strict=True))
