@@ -44,6 +44,24 @@ def test_killed_job_is_inconclusive(spaces):
     assert any("CANCELLED" in cell["reason"] for cell in verdict["cells"]), verdict["cells"][:5]
 
 
+def test_a_way_that_strays_in_the_middle_of_a_job_is_named(spaces):
+    """Catches: a PASS of a job whose traffic a new route sends around its rail, after its first look."""
+    began = "until ls /shared/shakedown/runs/strays*/raw/*/tcp.n1.json >/dev/null 2>&1; do sleep 0.05; done"
+    plant = ["timeout", "600", "sh", "-c", f"{began}; ip route add 10.10.0.2/32 dev fab1"]
+    planter = threading.Thread(
+        target=spaces.lab.ssh, args=("n1", plant), kwargs={"timeout_s": 600}, daemon=True
+    )
+    planter.start()
+    try:
+        status, verdict, run = spaces.accept("strays")
+    finally:
+        spaces.lab.ssh("n1", ["ip", "route", "del", "10.10.0.2/32"])
+    assert (run / "raw/collective.mpi_allreduce.a1/rails.json").is_file()
+    assert (status, verdict["outcome"]) == (3, "INCONCLUSIVE"), verdict["reason"]
+    assert "n1 fab0 (rail0): n2's 10.10.0.2 is reached over fab1" in verdict["reason"]
+    assert not verdict["outcomes"].get("FAIL"), [c for c in verdict["cells"] if c["outcome"] == "FAIL"]
+
+
 def test_node_that_is_down_before_the_run_is_named(spaces):
     """Catches: a run that waits for ever for a node that Slurm cannot use, or blames its hardware."""
     # Any answer of its daemon takes a node back that is down (ReturnToService=2).
