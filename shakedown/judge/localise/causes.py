@@ -215,6 +215,8 @@ def _witness(
 
 # Below this many nodes one bad node spoils too large a part of the results for medians.
 SMALL_MESH = 16
+# Partners that tell an end from its far ends.
+_PARTNERS_AGAIN = 14
 # Part of a suspect's bad results that blamed elements must explain to clear it.
 CLEARED_SHARE = 0.5
 
@@ -475,7 +477,11 @@ def _proposal(element: Element, finding: Explanation) -> str:
     if element.kind == "fabric":
         return "measure again with fewer pairs at once; look at the hashing and the counters of the uplinks"
     if not finding.blamed:
-        return f"measure {element} against another partner"
+        # What tells an end from its far ends, and one moment from others.
+        rail = f" --rails {element.rail}" if element.rail and ">" not in element.rail else ""
+        plan = f"shakedown plan SITE --nodes {element.node}{rail} --stage fabric --partners {_PARTNERS_AGAIN}"
+        again = f", at a quiet time: {plan}" if element.kind in {"nic", "node"} else ""
+        return f"measure {element} against another partner{again}"
     if element.node:
         return f"drain {element.node} and look at its {element.kind}"
     if ">" in element.rail:
