@@ -64,8 +64,8 @@ KINDS: dict[str, Callable[[Rng], Floats]] = {
     ),
     "busy weeks of all": lambda g: white(g) - weeks(g, 0.1) * g.exponential(0.004, (NODES, NIGHTS)),
     "room's heat, own slopes": lambda g: white(g) - g.gamma(2, 0.0015, (NODES, 1)) * ar(g, 1, 0.7),
-    "lumps of 1 Gb/s": lambda g: np.round(white(g) / 0.0026) * 0.0026,
-    "lumps of 10 Gb/s": lambda g: np.round(white(g) / 0.026 + g.random((NODES, 1))) * 0.026,
+    "printed in 1 Gb/s": white,
+    "printed in 10 Gb/s": white,
     "spreads differ tenfold": lambda g: white(g) * np.exp(0.8 * g.standard_normal((NODES, 1))),
     "spread grows over the year": lambda g: white(g) * np.linspace(1, 3, NIGHTS),
     "two levels": lambda g: white(g) - 0.012 * (g.random((NODES, NIGHTS)) < 0.3),
@@ -83,6 +83,9 @@ KINDS: dict[str, Callable[[Rng], Floats]] = {
 }
 
 
+PRINTED = {"printed in 1 Gb/s": 1.0, "printed in 10 Gb/s": 10.0}
+
+
 def rates(name: str, years: int) -> tuple[float, float]:
     """Return (steps, drifts) in 1,000 node-metric-years."""
     grids = max(1, years // NODES)
@@ -90,8 +93,11 @@ def rates(name: str, years: int) -> tuple[float, float]:
     for grid in range(grids):
         g = np.random.default_rng([SEED, [*KINDS].index(name), grid])
         values = 390 * (1 + 0.02 * g.standard_normal((NODES, 1))) * (1 + KINDS[name](g))
-        own, _ = split_common(values)
-        found += [a.chart for a in find_alarms(own, higher=True, weekdays=np.arange(NIGHTS) % 7)]
+        step = PRINTED.get(name, 0.0)
+        own, _ = split_common(np.round(values / step) * step if step else values)
+        found += [
+            a.chart for a in find_alarms(own, higher=True, resolution=step, weekdays=np.arange(NIGHTS) % 7)
+        ]
     return tuple(1000 * found.count(chart) / grids / NODES for chart in ("step", "drift"))  # type: ignore[return-value]
 
 

@@ -422,12 +422,28 @@ def of_one_moment(found: Sequence[Explanation], matrix: Matrix, residual: Floats
         matrix: with the times of its results.
         residual: of its results before any effect was taken out.
     """
-    if matrix.when is None:
-        return list(found)
-    return [
-        _doubt(f, _ONE_SPAN) if f.blamed and _is_one_span(f, matrix, residual, matrix.when) else f
-        for f in found
-    ]
+    steady = {(f.element.node, f.element.rail) for f in found if f.blamed and f.pattern == "slow"}
+    kept = []
+    for f in found:
+        places, when = {(f.element.node, f.element.rail), (f.element.node, "")}, matrix.when
+        if f.blamed and when is not None and _is_one_span(f, matrix, residual, when):
+            kept.append(_doubt(f, _ONE_SPAN))
+        elif f.blamed and _is_as_traffic(f.element, f.pattern) and not places & steady:
+            kept.append(_doubt(f, _OTHERS_TRAFFIC))
+        else:
+            kept.append(f)
+    return kept
+
+
+# A link that goes down takes both of its ways with it, and is one of its node's.
+_OTHERS_TRAFFIC = (
+    "one way only, or all of a node, is bad now and then: traffic that is not the mesh's looks alike"
+)
+
+
+def _is_as_traffic(e: Element, pattern: str) -> bool:
+    """Whether a part is bad as where others send to its node, or a job on it sends: no mesh can tell."""
+    return pattern == "intermittent" and (e.kind == "node" or (e.kind == "nic" and e.direction != "both"))
 
 
 def _is_one_span(finding: Explanation, matrix: Matrix, residual: Floats, when: Floats) -> bool:

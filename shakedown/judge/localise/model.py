@@ -183,6 +183,10 @@ def on_hardware(finding: Explanation) -> Explanation:
 WAIT_FIRST = "look first for what holds packets there for a time: tc, interrupt moderation, power saving"
 
 
+# So many partners tell an end from its far ends, and a quiet time one moment from others.
+_PARTNERS_AGAIN = 14
+
+
 def proposal(element: Element, finding: Explanation) -> str:
     """Return what to do next about an element."""
     if element.kind == "pair":
@@ -192,7 +196,10 @@ def proposal(element: Element, finding: Explanation) -> str:
     if not finding.blamed:
         busy = any(" was busy: " in why for why in finding.why)
         how = "again, without what else works on its CPUs" if busy else "against another partner"
-        return f"measure {element} {how}"
+        rail = f" --rails {element.rail}" if element.rail and ">" not in element.rail else ""
+        plan = f"shakedown plan SITE --nodes {element.node}{rail} --stage fabric --partners {_PARTNERS_AGAIN}"
+        again = f", at a quiet time: {plan}" if element.kind in {"nic", "node"} else ""
+        return f"measure {element} {how}{again}"
     if element.node:
         return f"drain {element.node} and look at its {element.kind}"
     if ">" in element.rail:

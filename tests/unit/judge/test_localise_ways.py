@@ -28,7 +28,7 @@ def bad_now_and_then(sent, received, part=0.78):
     others = [i for i in range(16) if i != 4]
     matrix.values[2, 4, others[:sent]] *= part
     matrix.values[2, others[-received:] if received else [], 4] *= part
-    return [c for c in localise_one([matrix], fabric, ()) if c.blamed]
+    return localise_one([matrix], fabric, ())
 
 
 def nic(direction):
@@ -47,19 +47,14 @@ def nic(direction):
     (3, 12, "both"),
 )
 def test_which_way_a_nic_is_bad_now_and_then(sent, received, way):
-    """Catches: one way named where the other has more bad results than chance; two heaps called slow."""
-    (cause,) = bad_now_and_then(sent, received)
+    """Catches: one way named where the other has more bad results than chance; two heaps called slow.
+
+    And a NIC drained for one way that is bad now and then: traffic of others into it looks the same.
+    """
+    cause = bad_now_and_then(sent, received)[0]
     assert cause.element == nic(way)
+    assert cause.blamed is (way == "both") and (cause.blamed or cause.confidence <= 0.5)
     assert [f.pattern for f in cause.findings] == ["intermittent"]
-
-
-def test_few_bad_results_leave_the_way_in_doubt():
-    """Catches: a way that is as sure with five bad results as with seven, on evidence of the same kind."""
-    few, many = (bad_now_and_then(n, 0)[0] for n in (5, 7))
-    assert few.element == many.element == nic("tx")
-    assert few.findings[0].worth == many.findings[0].worth
-    assert few.confidence < 0.99 * many.confidence
-    assert many.confidence < COUNTED[BlameEvidence(many.findings[0].worth)].rate
 
 
 def test_an_element_has_no_part_in_what_it_is_held_against():
