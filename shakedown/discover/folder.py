@@ -249,6 +249,8 @@ def _acceptance(site: FoundSite) -> Iterator[str]:
     if gpus:
         yield "  gpu_node:"
         yield "    nvbandwidth: [host_to_device_memcpy_ce, device_to_host_memcpy_ce]"
+        yield "  # How fast each GPU multiplies, once software.pytorch is told (docs/how-to/software.md):"
+        yield "  # gpu_rate: {work: [bf16]}"
     counts = {len(node.gpus) for node in site.nodes}
     if gpus and several and len(counts) == 1 and site.rails:
         yield "  nccl:"

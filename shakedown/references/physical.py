@@ -14,6 +14,7 @@ from typing import Any
 
 from shakedown.intent.site import Fabric, Site, hosts_on_uplink, oversubscription_percent
 from shakedown.physics.host_links import GpuModel, by_name
+from shakedown.physics.training import peak_bf16_tflop_per_s
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import ReferenceKind
 from shakedown.references.catalogue import Catalogue, ReferenceEntry
@@ -24,6 +25,10 @@ SET_BY = "Shakedown maintainers - a floor that a healthy link clears and one at 
 # nodes 94 to 99 %; within a node 76 to 82 %, alltoall 70 %, NVLink SHARP 61 to 69 % of its model; copies
 # from and to the host 82 to 95 %, between GPUs 84 to 91 % (docs/reference/references.md).
 _PERFTEST, _BETWEEN_NODES, _WITHIN_NODE, _ALLTOALL, _NVLS, _COPIES = 0.90, 0.85, 0.70, 0.60, 0.55, 0.75
+# Large products of H100 and H200 at their power cap reach 65 to 68 % of the dense peak (docs/evidence/gpu.md,
+# reference profile h200_gpu_rate); a card at half of its highest clock reaches 45 %.
+_PRODUCTS, _PRODUCTS_KNOWN = 0.55, ("H100-SXM", "H200-SXM")
+_UNKNOWN_PRODUCTS = "what a healthy card of this model reaches was not measured: shown, judged by no floor"
 # Of what host memory gives: gates of other fleets for GPUDirect writes are 375 of 400 and 185 of 200 Gb/s.
 _OF_HOST = 0.90
 _GPUDIRECT = "azurehpc-health-checks: GPUDirect writes at 94 to 96 % of the ceiling, 375 and 185 Gb/s"
@@ -60,8 +65,8 @@ class PhysicalFloors:
             return self._perftest(test, metric, facts)
         if test.startswith("gpudirect_") or test in ("incast", "all_to_all"):
             return (self._incast if "senders" in facts else self._gpudirect)(test, metric, facts)
-        if "_memcpy_" in test:
-            return self._copy(test, metric)
+        if "_memcpy_" in test or test.startswith("gpu_rate_"):
+            return (self._copy if "_memcpy_" in test else self._products)(test, metric)
         if test.startswith("nccl_"):
             return self._nccl(test, metric, facts)
         return self._mpi(test, metric, facts) if test.startswith("mpi_") else None
@@ -165,6 +170,17 @@ class PhysicalFloors:
             both = 2 if "bidirectional" in test else 1
             ceiling = {"formula": "link", "gb_per_s": self.gpu.nvlink_gb_per_s, "links": both}
         return self._share(Stage.NODE, test, metric, "GB/s", ceiling, _COPIES, True, {})
+
+    def _products(self, test: str, metric: str) -> ReferenceEntry | None:
+        """Products of a GPU at its power cap; of models that were not measured they are only shown."""
+        peak = peak_bf16_tflop_per_s(self.gpu.name) if self.gpu else None
+        times = {"gpu_rate_bf16": 1, "gpu_rate_fp8": 2}.get(test)
+        if self.gpu is None or peak is None or times is None or (times > 1 and self.gpu.name == "A100-SXM"):
+            return None
+        ceiling = {"formula": "peak", "tflop_per_s": times * peak}
+        known = self.gpu.name in _PRODUCTS_KNOWN and metric == "rate"
+        entry = self._share(Stage.NODE, test, metric, "TFLOP/s", ceiling, _PRODUCTS, known, {})
+        return entry if known else entry.model_copy(update={"note": _UNKNOWN_PRODUCTS})
 
     def _nccl(self, test: str, metric: str, facts: Mapping[str, Any]) -> ReferenceEntry | None:
         size, nodes = facts.get("size_bytes"), facts["nodes"]

@@ -129,3 +129,17 @@ def test_a_pair_over_spines_is_held_to_what_its_uplinks_can_carry():
     # By hash all 16 hosts of the leaf may meet on one uplink: physics promises no more than a sixteenth.
     assert gate(over, **facts, routing="ecmp") == pytest.approx(leaf / 16, rel=1e-2)
     assert gate(replace(floors(), sharing=16.0), way="over-spines", routing="adaptive") == leaf
+
+
+def test_products_have_a_floor_where_healthy_cards_were_measured():
+    """Catches: a GPU at half of its clock that no derived floor fails; a good one of another model blamed."""
+    rate = ("gpu_rate_bf16", "rate", {"nodes": 1, "dtype": "bf16"})
+    known = floors(gpu="H200-SXM")(*rate)
+    assert known.gates
+    # The slowest good card; 1,470 MHz at the power cap, against half of the highest clock.
+    assert 653.9 > known.reference().gate > 664.9 * 990 / 1470
+    assert not floors(gpu="B200")(*rate).gates
+    fp8 = ("gpu_rate_fp8", "rate", {"nodes": 1, "dtype": "fp8"})
+    assert floors(gpu="H200-SXM")(*fp8).reference().gate < 1281.8
+    assert floors(gpu="A100-SXM")(*fp8) is None
+    assert floors(gpu="X9000")(*rate) is None
