@@ -16,7 +16,7 @@ from shakedown.benchmarks.base.contract import Moved, NoEvidence, Output, Read, 
 from shakedown.benchmarks.gpu.state import at_end
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
 from shakedown.evidence.job_folder import journal
-from shakedown.evidence.window import job_window, longer_than
+from shakedown.evidence.window import Window, job_window, longer_than
 from shakedown.physics.host_links import is_of_model, same_gpu
 from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Params
@@ -103,7 +103,8 @@ def told_by(
             try:
                 tool, read = TOOLS[output.tool], ordered.output(output)
                 values = list(tool.metrics(read))
-                problem = problem or _bad_end(output, values) or _other_gpu(tool, read, gpus or Gpus())
+                problem = problem or _bad_end(output, values) or _other_look(read, window, clocks or {})
+                problem = problem or _other_gpu(tool, read, gpus or Gpus())
                 moved = tuple(tool.moved(read)) if tool.moved and problem is None else ()
             except NoEvidence as nothing:
                 problem = problem or RunProblem(kind="not-run", message=without_place(job_folder, nothing))
@@ -130,6 +131,24 @@ class Gpus:
     wanted: Mapping[str, str] = field(default_factory=dict)
     seen: Mapping[str, Collection[str]] = field(default_factory=dict)
     uuids: Mapping[str, Collection[str]] = field(default_factory=dict)  # by the snapshot, too
+
+
+def _other_look(read: Output[Any], window: Window, clocks: Mapping[str, float]) -> RunProblem | None:
+    """Return that a look at the GPUs beside an output is of another node, or of another time than the job's.
+
+    Raises BadInput: it cannot be read.
+    """
+    for node in read.record.nodes:
+        for when in ("before", "after"):
+            look, name = at_end(read.folder, node, when), f"gpus.{node}.{when}.json"
+            if look and look.node != node:
+                return RunProblem(
+                    kind="other", message=f"{name} is of {look.node}: it says nothing of {node}"
+                )
+            taken = look.taken.isoformat() if look and look.taken else None
+            if odd := window.misses(taken, of=f"{name}, a look", ahead_s=[clocks.get(node, 0.0)]):
+                return RunProblem(kind="other", message=odd)
+    return None
 
 
 def _other_gpu(tool: Tool, read: Output[Any], gpus: Gpus) -> RunProblem | None:

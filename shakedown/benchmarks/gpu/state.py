@@ -405,9 +405,9 @@ def _sysfs(pci: str) -> str:
 _MOST_CHARACTERS = 500  # what `Measurement.disturbed` holds
 
 
-def at_end(folder: JobFolder, node: str) -> GpuLook | None:
+def at_end(folder: JobFolder, node: str, when: str = "after") -> GpuLook | None:
     """Return what a node's GPUs showed; None where nobody looked. Raises BadInput for what is no look."""
-    name = f"gpus.{node}.after.json"
+    name = f"gpus.{node}.{when}.json"
     return folder.once(read_look, name) if folder.holds(name) else None
 
 

@@ -306,6 +306,23 @@ def test_nccl_ran_as_planned(printed, instead, says, recorded_run):
     assert any(problem and says in problem.message for problem in problems)
 
 
+@cases(
+    "key, value, says",
+    ("taken", "2026-11-19T17:20:17+00:00", "a look of 2026-11-19 17:20:17, the job ran"),
+    ("node", "gpu2", "is of gpu2: it says nothing of gpu1"),
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_look_at_the_gpus_is_of_this_job(key, value, says, when, recorded_run):
+    """Catches: the state of healthy GPUs, kept from an earlier job or another node."""
+    run = recorded_run("h200x4_nccl_healthy")
+    for path in run.glob(f"raw/*/gpus.*.{when}.json"):
+        with edited(path) as look:
+            look[key] = value
+    verdict, _ = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert says in verdict.reason
+
+
 def test_what_is_said_of_a_foreign_folder_does_not_depend_on_the_place(run, tmp_path):
     """Catches: the run's own path in results.jsonl, so that an honest seal differs on another machine."""
     shutil.copytree(run / JOB, run / "raw/evil.a1")
