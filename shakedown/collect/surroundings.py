@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shakedown.benchmarks.base.contract import TcpPath
 from shakedown.collect.outputs import Told
 from shakedown.intent.nic import NicSpec
+from shakedown.onnode.host import MOST_OTHERS
 from shakedown.onnode.pin import cpu_set
 from shakedown.records.results import Load, Measurement, RunProblem
 from shakedown.records.wording import BLAMES, printable
@@ -79,9 +80,14 @@ def _programs(
 ) -> Iterator[tuple[float, str]]:
     passed_s = last.at_s - first.at_s
     before = {(one.pid, one.began): one.cpu_s for one in first.others or ()}
+    # One that the first list was too full for had used no more than the last in it.
+    unlisted_s = min(before.values()) if len(before) >= MOST_OTHERS else 0.0
     took: list[tuple[float, OtherProcess]] = []
     for one in last.others or ():
-        share = (one.cpu_s - before.get((one.pid, one.began), 0.0)) / passed_s
+        used_s = one.cpu_s - before.get((one.pid, one.began), unlisted_s)
+        if not 0 <= used_s <= last.cpus * (passed_s + _SHORTEST_S):
+            continue  # no process does that
+        share = used_s / passed_s
         pairs = {d for reading in (first, last) for d in reading.queue_pairs.get(str(one.pid), ())}
         if (on_nic := devices & pairs) and share >= _OF_A_CPU:
             yield 1, f"{_who(one)} has queue pairs on {', '.join(sorted(on_nic))} and used {share:.1f} CPUs"

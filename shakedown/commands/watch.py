@@ -139,8 +139,11 @@ class Watched:
         found: dict[str, JobRecord] = {}
         try:
             names = self._share.names(self._raw)
-        except OSError:
+        except FileNotFoundError:
             return {}  # no stage has begun
+        except OSError as error:
+            told["share"] = f"{self._raw.name} cannot be read: {error.strerror or error}"
+            return {}
         for (job, _), name in sorted((job_and_attempt(name), name) for name in names):
             path = self._raw / name / "job.json"
             try:

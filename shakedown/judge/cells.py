@@ -336,6 +336,7 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (
         return Rule.BUSY, f"{number(value)} {reference.unit} decides nothing: {m.disturbed}"
     if m.loaded and rule in _WORSE:
         said, most = "; ".join(one.said for one in m.loaded), min(1.0, sum(one.most for one in m.loaded))
+        # One wait in the middle of a short time has no such bound.
         if rule is Rule.LEARNT or not bound.higher or value >= (1 - most) * bound.gate:
             return Rule.BUSY, f"{said}: {number(value)} {reference.unit} decides nothing"
         return rule, f"{text}; {said}, which takes {most:.0%} at most"

@@ -23,7 +23,7 @@ from shakedown.run.ownership import RAILS
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _LEAST_S = 1.0  # of CPU time since a process began: with less it was no load on any job worth a word
-_MOST_OTHERS, _MOST_PEERS, _MOST_STRAYS = 64, 128, 8
+MOST_OTHERS, _MOST_PEERS, _MOST_STRAYS = 64, 128, 8
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _TOOL_S = 5.0
 
@@ -70,7 +70,7 @@ def others(root: Path) -> list[dict[str, Any]] | None:
         with contextlib.suppress(OSError, ValueError, IndexError):
             if folder.name.isdigit() and (told := _process(folder)):
                 found.append(told)
-    return sorted(found, key=lambda one: -one["cpu_s"])[:_MOST_OTHERS]
+    return sorted(found, key=lambda one: -one["cpu_s"])[:MOST_OTHERS]
 
 
 def _process(folder: Path) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 RANK_FILE = "etc/shakedown/rankfile"
+_DIGITS = 5  # of a CPU's number: Linux counts to 8,192 at most
 _RANK = re.compile(r"rank\s+(\d+)\s*=\s*\S+\s+slots?\s*=\s*([0-9,-]+)\s*\Z")
 
 
@@ -27,7 +28,7 @@ def cpu_set(text: str) -> set[int]:
     cpus: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
+        if first.isdecimal() and (last or first).isdecimal() and len(last) <= _DIGITS:
             cpus.update(range(int(first), int(last or first) + 1))
     return cpus
 

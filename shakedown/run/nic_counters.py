@@ -53,6 +53,7 @@ class _Device(BaseModel):
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 64)]
 _Words = Annotated[str, Field(max_length=400)]
+_Cpu = Annotated[str, Field(pattern="^[0-9]{1,5}$")]
 
 
 class OtherProcess(BaseModel):
@@ -77,8 +78,8 @@ class HostReading(BaseModel):
     cpus: Annotated[int, Field(ge=1, le=1 << 16)]
     others: list[OtherProcess] | None
     queue_pairs: dict[_Words, list[_Words]]
-    stolen_ms: dict[_Words, _Count]
-    hot_ms: dict[_Words, _Count]
+    stolen_ms: dict[_Cpu, _Count]
+    hot_ms: dict[_Cpu, _Count]
     octets: dict[_Words, tuple[_Count, _Count]]
     serve: dict[_Words, list[_Count]]
     astray: list[dict[Literal["rail", "to", "words"], _Words]]

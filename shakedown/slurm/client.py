@@ -231,7 +231,8 @@ class Slurm:
             done = subprocess.run(
                 call,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",  # names of jobs and reasons are whatever somebody typed
                 check=False,
                 timeout=60,
                 stdin=subprocess.DEVNULL,

@@ -25,6 +25,7 @@ from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.program import SOURCE
+from shakedown.records.reading import BadInput
 from shakedown.references.catalogue import ReferenceEntry
 
 TEST = "lora"
@@ -49,6 +50,12 @@ def plan_lora(draft: PlanDraft, specs: tuple[TrainingSpec, ...]) -> None:
 def _plan_spec(draft: PlanDraft, spec: TrainingSpec) -> None:
     nodes = draft.nodes
     ranks = len(nodes) * spec.gpus_per_node
+    gpu = str(draft.site.acceptance.scope.get("gpu", ""))
+    if spec.dtype == "fp8" and (gpu.startswith(("A100", "V100")) or spec.device == "cpu"):
+        raise BadInput(
+            f"acceptance.lora: {gpu if spec.device == 'cuda' else 'a CPU'} does not multiply fp8",
+            fix="train with dtype bf16",
+        )
     spec.micro_batches(len(nodes))
     scope: dict[str, int | str] = {
         "model": spec.label,
@@ -76,9 +83,9 @@ def _plan_spec(draft: PlanDraft, spec: TrainingSpec) -> None:
             )
         entry = draft.reference_if_any(TEST, metric, scope)
         if entry is None:
-            if published is None:  # else what made-up data must reach need not be known either
-                draft.reference(TEST, metric, scope)
-            continue
+            if published is not None:  # what made-up data must reach need not be known either
+                continue
+            entry = draft.reference(TEST, metric, scope)
         found[metric] = entry
         _limit(draft, entry.id, metric, spec, ranks)
         draft.add(entry, TEST, nodes=[nodes], params=params, not_run="" if installed else absent)
@@ -159,6 +166,8 @@ def _limit(draft: PlanDraft, reference: str, metric: str, spec: TrainingSpec, ra
     shape = physics.SHAPES.get(spec.label)
     if peak is None or shape is None or metric not in {"samples_per_s", "tokens_per_s", "mfu"}:
         return
+    if reference not in draft.references:
+        return  # there is none: the plan is refused in the end
     flop = spec.flop_per_token(shape)
     tokens_per_s = ranks * peak * 1e12 / flop
     limits = {

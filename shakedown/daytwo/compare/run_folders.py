@@ -1,18 +1,19 @@
 """The edge of a comparison: reads the run folders of both sides, and refuses what must not be compared."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shakedown.daytwo.compare.paired_metrics import Comparison, ComparisonSettings, compare
 from shakedown.judge.judged import judge_run
-from shakedown.judge.verdict import Judged
+from shakedown.judge.verdict import Judged, JudgedItem
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Stage
+from shakedown.records.base import Outcome, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import Component, Snapshot
+from shakedown.records.wording import count
 from shakedown.run.folder import INVENTORY, JOBS, Run
 
 KINDS = ("node", "nic", "gpu", "drive", "cable", "switch", "software", "setting")
@@ -216,7 +217,20 @@ def _side(folder: Path) -> RunSide:
             place = f"{m.rail or m.params.get('target', '-')}/{m.params.get('setting', '-')}"
             found[m.nodes[0], place] = f"{m.value:g} wrong{f' ({m.detail})' if m.detail else ''}"
     jobs = read_record(folder / JOBS, Jobs) if (folder / JOBS).is_file() else None
-    return RunSide(folder, run.plan, inventory, judged.cells, found, tuple(run.problems), jobs)
+    # What was measured beside something else has no ratio (docs/decisions/busy-meanwhile.md).
+    beside = {m.cell for m in judged.measurements if m.disturbed or m.loaded}
+    cells = replace(judged.cells, items=tuple(_alone(block, beside) for block in judged.cells.items))
+    problems = (
+        [f"{run.plan.run}: {count(len(beside), 'value')} beside other programs left out"] if beside else []
+    )
+    return RunSide(folder, run.plan, inventory, cells, found, (*run.problems, *problems), jobs)
+
+
+def _alone(block: JudgedItem, beside: Collection[str]) -> JudgedItem:
+    """Return an item in which the cells of values beside something else decide nothing."""
+    busy = {"outcome": Outcome.INCONCLUSIVE, "rule": "busy"}
+    cells = (v.model_copy(update=busy) if v.cell in beside else v for v in block.cells)
+    return JudgedItem(block.item, tuple(cells))
 
 
 def _names(side: Sequence[RunSide]) -> str:

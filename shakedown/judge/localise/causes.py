@@ -224,6 +224,7 @@ def _witness(
 
 # Below this many nodes one bad node spoils too large a part of the results for medians.
 SMALL_MESH = 16
+_AS_BUSY = 0.9  # of another node's load: its results would be as bad
 # Part of a suspect's bad results that blamed elements must explain to clear it.
 CLEARED_SHARE = 0.5
 
@@ -364,7 +365,7 @@ def _beside_load(finding: Explanation, of: Sequence[Matrix], seen: Sequence[Witn
     damaged = any(_is_about(w, finding.element) and w.place == "cable" for w in seen)
     if load is None or finding.pattern == "failed" or damaged or (is_rate and -finding.effect > load.most):
         return finding
-    if 2 * sum(one.most >= load.most / 2 for one in of[0].loaded.values()) > len(of[0].nodes):
+    if 2 * sum(one.most >= _AS_BUSY * load.most for one in of[0].loaded.values()) > len(of[0].nodes):
         return finding
     sure = min(finding.confidence, DOUBTFUL)
     return replace(finding, blamed=False, confidence=sure, why=(*finding.why, load.said))

@@ -111,10 +111,11 @@ class PairResults:
         if m.started:
             with suppress(ValueError, OverflowError):
                 begun = datetime.fromisoformat(m.started).timestamp()
-        for load in m.loaded:
-            self.loaded[load.node] = max(
-                load, self.loaded.get(load.node, load), key=lambda x: (x.most, x.said)
-            )
+        for node in dict.fromkeys(load.node for load in m.loaded):
+            mine = [load for load in m.loaded if load.node == node]
+            said, most = "; ".join(load.said for load in mine), sum(load.most for load in mine)
+            load = Load(node=node, said=said[:500], most=min(1.0, most))
+            self.loaded[node] = max(load, self.loaded.get(node, load), key=lambda x: (x.most, x.said))
         if earlier is not None:
             if m.attempt != earlier[0]:
                 # Kept only for the few that were measured more than once.

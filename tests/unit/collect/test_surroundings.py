@@ -14,6 +14,7 @@ from shakedown.collect.surroundings import beside_others
 from shakedown.evidence.job_folder import rails_of, rails_text
 from shakedown.intent.nic import NicSpec
 from shakedown.onnode import host, tcp_paths
+from shakedown.onnode.pin import cpu_set
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
 from shakedown.records.results import Measurement
@@ -91,6 +92,23 @@ def test_what_makes_a_good_nic_slow_stands_beside_its_value(first, last, said):
 def test_what_every_node_does_is_no_load(last):
     """Catches: healthy runs that are undecided for a monitoring agent, or for the test's own polling."""
     assert not judged(reading(10), last).loaded
+
+
+def test_a_program_that_a_full_list_left_out_is_no_load():
+    """Catches: what a daemon used since the node started, counted as used in this job."""
+    many = [process("busy", 5000.0 + i, pid=100 + i) for i in range(host.MOST_OTHERS)]
+    old = process("daemon", 5001.0, "2-3", pid=7)
+    assert judged(reading(10, others=many), reading(70, others=[*many, old])).loaded == ()
+    impossible = process("daemon", 1e11, "2-3", pid=7)
+    assert judged(reading(10), reading(70, others=[impossible])).loaded == ()
+
+
+@pytest.mark.parametrize("key", ["x", "", "1e3", "\u00b2"])
+def test_a_cpu_has_a_number(key):
+    """Catches: a reading of one node that no reader takes, and with it no verdict on any other."""
+    with pytest.raises(ValueError, match="stolen_ms"):
+        reading(70, stolen_ms={key: 5})
+    assert cpu_set(f"0-99999999999,{key or 'x'},3") - {1000} == {3}
 
 
 def test_a_hog_is_seen_by_the_node_itself(monkeypatch, tmp_path):

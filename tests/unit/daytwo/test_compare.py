@@ -15,6 +15,7 @@ from shakedown.records.plan import ReferenceKind
 from shakedown.run.folder import Run
 from tests.kit import records
 from tests.kit.cases import cases
+from tests.kit.files import lines_of, write_lines
 from tests.kit.refusal import refused
 from tests.unit.daytwo.fleet import Night, names
 
@@ -46,6 +47,23 @@ def test_an_upgrade_without_effect_is_equivalent(pair):
     result = compare_folders(*pair(), changed=FIRMWARE)
     assert decisions(result) == dict.fromkeys(("ib_write_bw", "ib_write_lat", "nvbandwidth"), "equivalent")
     assert (result.decision, result.nodes, len(result.controls)) == ("equivalent", UPGRADED, 12)
+
+
+@pytest.mark.parametrize(
+    "seen", [{"disturbed": "process 7"}, {"loaded": [{"node": "n1", "said": "x", "most": 0.6}]}]
+)
+def test_what_was_measured_beside_something_else_has_no_ratio(seen, pair):
+    """Catches: an upgrade called worse, or a node, for a program that ran on its CPUs or GPU meanwhile."""
+    slower = {"factor": lambda m, n: 0.97 if m == "write" and n in UPGRADED else 1.0}
+    before, after = pair(**slower)
+    assert decisions(compare_folders(before, after, changed=FIRMWARE))["ib_write_bw"] == "worse"
+    results = lines_of(after / "results.jsonl")
+    for one in results:
+        one.update(seen if one["test"] == "ib_write_bw" and set(one["nodes"]) & {*UPGRADED} else {})
+    write_lines(after / "results.jsonl", results)
+    result = compare_folders(before, after, changed=FIRMWARE)
+    assert decisions(result).get("ib_write_bw") != "worse"
+    assert any("beside other programs left out" in note for note in result.notes)
 
 
 def test_worse_and_better_have_the_metrics_own_direction(pair):

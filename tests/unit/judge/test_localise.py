@@ -450,15 +450,16 @@ def test_what_is_late_and_not_slow_is_no_broken_nic():
 
 @pytest.mark.parametrize(
     ("busy", "most", "blamed"),
-    [(1, 1.0, False), (1, 0.05, True), (16, 1.0, True)],
-    ids=["a hog", "too little to explain it", "on every node"],
+    [(1, 1.0, False), (1, 0.05, True), (16, 1.0, True), (-16, 1.0, False)],
+    ids=["a hog", "too little to explain it", "on every node", "half as much on the others"],
 )
 def test_a_load_that_explains_it_leaves_a_nic_in_doubt_and_no_other(busy, most, blamed):
     """Catches: a NIC at 80 % that nobody names, as a storage daemon polls on CPUs of every node."""
     sim = simulated((FaultKind.NIC_TX, 0.2), shape=Shape(16, 2))
     sick = sim.faults[0].element.node
-    names = [sick, *(name for name in sim.matrix.nodes if name != sick)][:busy]
-    loaded = {name: Load(node=name, said=f"{name} was busy: x", most=most) for name in names}
+    names = [sick, *(name for name in sim.matrix.nodes if name != sick)][: abs(busy)]
+    took = {name: most if busy > 0 or name == sick else most / 2 for name in names}
+    loaded = {name: Load(node=name, said=f"{name} was busy: x", most=took[name]) for name in names}
     (cause,) = localise_one([replace(sim.matrix, loaded=loaded)], sim.fabric)
     assert (cause.element.node, cause.blamed) == (sick, blamed)
     assert (f"{sick} was busy: x" in cause.evidence) is not blamed

@@ -348,3 +348,10 @@ def test_a_reason_ends_where_the_next_field_begins(reason, then):
     assert (node.reason, node.by, node.ours) == (reason, "root", True)
     of_config = parse_show_nodes("NodeName=n1 State=DOWN Partitions=gpu Reason=bad NIC Comment=A=b")["n1"]
     assert (of_config.reason, of_config.by) == ("bad NIC", "")
+
+
+def test_what_somebody_named_in_another_alphabet_ends_no_program(tmp_path, monkeypatch):
+    """Catches: a job that another user named in Latin-1, at which every reader of the queue falls over."""
+    script(tmp_path / "squeue", "#!/bin/sh\nprintf '9|Pr\\374fung|RUNNING\\n'\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert Slurm().ask("squeue") == "9|Pr\ufffdfung|RUNNING\n"

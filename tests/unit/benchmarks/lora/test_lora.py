@@ -40,14 +40,18 @@ JOB["metrics"].append("layout_overhead")
 SOFTWARE = {"pytorch": {"from": {"path": "/t/bin/python"}}}
 
 
-def plan_of(software: Any = SOFTWARE, **changes: Any) -> Any:
+def plan_of(
+    software: Any = SOFTWARE, learn: bool = False, more: Any = (), scope: Any = None, **changes: Any
+) -> Any:
     """Plan two nodes that train and measure nothing else."""
     inventory = document()
     for host in hosts(inventory):
         host["software"] = software
-        host["acceptance"] = {"lora": [{**JOB, **changes}], "counter_tests": False, "software_check": False}
+        jobs = [{**JOB, **changes}, *more]
+        host["acceptance"] = {"lora": jobs, "counter_tests": False, "software_check": False}
+        host["acceptance"]["scope"] = scope or {}
     catalogue = load_catalogue(["lab", "lora_generated"])
-    return plan_site(inventory, catalogue)
+    return plan_site(inventory, catalogue, learn=learn)
 
 
 def log(
@@ -383,9 +387,24 @@ def test_two_jobs_share_no_cell():
             assert measuring == [item.params["layout"]]
 
 
-def test_a_metric_without_a_reference_is_refused():
-    """Catches: a throughput that nothing is expected of."""
+def test_a_metric_without_a_reference_is_refused_or_learnt():
+    """Catches: a throughput that nothing is expected of; one that a run that learns leaves out in silence."""
     refused("no reference for lora samples_per_s", plan_of, metrics=["samples_per_s"])
+    plan, _ = plan_of(learn=True, metrics=["samples_per_s"])
+    (item,) = (item for item in plan.items if item.test == "lora")
+    assert plan.references[item.reference].kind == "learn"
+
+
+def test_two_trainings_that_one_folder_would_hold_are_refused():
+    """Catches: an internal error for two jobs whose cells nothing tells apart."""
+    refused("two jobs would be called lora.tiny.fsdp.2", plan_of, more=[{**JOB, "seed": 2}])
+
+
+def test_fp8_on_what_has_none_is_refused_when_planned():
+    """Catches: a job that waits for its nodes, and then says that they cannot multiply fp8."""
+    fp8 = {"dtype": "fp8", "layout": "ddp", "metrics": ["nonfinite_steps"]}
+    refused("a CPU does not multiply fp8", plan_of, **fp8)
+    refused("A100-SXM does not multiply fp8", plan_of, scope={"gpu": "A100-SXM"}, device="cuda", **fp8)
 
 
 @cases(
