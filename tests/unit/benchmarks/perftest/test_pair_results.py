@@ -236,7 +236,7 @@ def test_damaged_counters_are_no_health(shakedown, tmp_path):
 
 
 @cases("told", True, False)
-def test_what_is_bad_for_one_span_of_time_is_blamed_only_where_no_time_is_told(told):
+def test_what_is_bad_for_one_span_of_time_is_a_suspect_with_its_reason(told):
     """Catches: a receiver drained for a neighbour's job; a second attempt's time taken for the first's."""
     nodes = tuple(f"n{i:02}" for i in range(16))
     rng = np.random.default_rng(2)
@@ -253,7 +253,7 @@ def test_what_is_bad_for_one_span_of_time_is_blamed_only_where_no_time_is_told(t
                         at = f"2026-11-28T10:{59 if attempt == 2 else minute:02}:00Z" if told else "soon"
                         pairs.add(m.model_copy(update={"started": at}))
     causes, _ = causes_and_suspects(pairs, None, [])
-    assert {c.element.node for c in causes if c.blamed} == (set() if told else {"n03"})
+    assert not [c for c in causes if c.blamed]
     assert causes[0].element.node == "n03"
     assert any("one span of time" in line for line in causes[0].evidence) is told
 
