@@ -1,5 +1,6 @@
 """Alarms and change points on simulated nights; research/bench_alarms.py counts the rates at length."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -37,7 +38,13 @@ def test_the_stated_rate_of_false_alarms_is_the_worst_row_that_was_measured():
     table = text.partition("## Comparisons")[0].partition("|---")[2].partition("\n\n")[0]
     rows = [line.split(" | ") for line in table.splitlines()[1:]]
     assert len(rows) == 20
-    assert max(float(steps) + float(drift) for _, steps, drift, *_ in rows) == FALSE_ALARMS_PER_1000_YEARS
+    in_table = max(float(steps) + float(drift) for _, steps, drift, *_ in rows)
+    # Kinds made later, and rows counted anew, stand below it in words; what was before does not count.
+    bullets = (
+        text.partition("## Comparisons")[0].partition("- The table is from before")[2].partition("- **Not")[0]
+    )
+    later = max(float(found) for found in re.findall(r"\b(\d+\.\d+)\b(?! before)", bullets))
+    assert max(in_table, later) == FALSE_ALARMS_PER_1000_YEARS
     for page in (text, (docs / "how-to" / "nightly.md").read_text()):
         assert f"{FALSE_ALARMS_PER_1000_YEARS} " in page
 
