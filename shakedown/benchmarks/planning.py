@@ -18,7 +18,7 @@ from shakedown.nos.registry import known
 from shakedown.physics.host_links import by_name
 from shakedown.plan.counters import nic_cover, plan_counters, unknown_nics
 from shakedown.plan.draft import PlanDraft, none_allowed
-from shakedown.plan.jobs import Jobs, JobSpec, SwitchLink, with_prolog
+from shakedown.plan.jobs import Jobs, JobSpec, SwitchLink, twice_named, with_prolog
 from shakedown.plan.odds import power_words
 from shakedown.plan.scope import WantedScope, narrowed_plan, narrowed_site
 from shakedown.plan.time_limits import expectation, refuse_longer
@@ -349,6 +349,11 @@ def _made(
     if not draft.items:
         raise BadInput(
             "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"
+        )
+    if name := twice_named(draft.jobs):
+        raise BadInput(
+            f"two jobs would be called {name}, and would write into one folder",
+            fix="ask for it once, or let model, layout or number of GPUs differ",
         )
     specs = with_prolog(draft.jobs, site.slurm.prolog_s)
     specs = [_with_software(job, site.software) for job in specs]

@@ -27,6 +27,22 @@ def peak_bf16_tflop_per_s(device: str) -> float | None:
     return next((PEAK_BF16_TFLOP_PER_S[word] for word in words if word in PEAK_BF16_TFLOP_PER_S), None)
 
 
+def peak_tflop_per_s(device: str, *, fp8: bool) -> float | None:
+    """Return the dense peak of a GPU in bf16 or fp8, None if it is not known or the GPU has no fp8.
+
+    Every known GPU that multiplies fp8 does so at twice the rate of bf16.
+    """
+    peak = peak_bf16_tflop_per_s(device)
+    if peak is None or not fp8:
+        return peak
+    return 2 * peak if has_fp8(device) else None
+
+
+def has_fp8(device: str) -> bool:
+    """Whether a GPU may multiply fp8, by its name: those before Ada and Hopper do not (NVIDIA)."""
+    return not any(word in {"a100", "v100"} for word in device.lower().replace("-", " ").split())
+
+
 # ResNet50 v1.5 at 224 x 224: 4.09 GMAC an image (He et al., table 1, with the stride in the 3 x 3 layers).
 RESNET50_FLOP = 2 * 4.09e9
 

@@ -210,10 +210,5 @@ class PlanDraft:
         self.items.append(PlanItem(test=test, metric=metric, nodes=groups, **of, **more))
 
     def job(self, name: str, *, nodes: tuple[str, ...] = (), **more: Any) -> None:  # noqa: ANN401
-        """Add a job, of all nodes where it names none. Raises BadInput: another one has that name."""
-        if any(job.name == name for job in self.jobs):
-            raise BadInput(
-                f"two jobs would be called {name}, and would write into one folder",
-                fix="ask for it once, or let model, layout or number of GPUs differ",
-            )
+        """Add a job, of all nodes where it names none."""
         self.jobs.append(JobSpec(name=name, stage=self.stage, nodes=nodes or self.nodes, **more))

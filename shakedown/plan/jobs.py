@@ -110,10 +110,14 @@ class Jobs(Document):
 
     @model_validator(mode="after")
     def _names_differ(self) -> Jobs:
-        for name, count in Counter(job.name for job in self.jobs).items():
-            if count > 1:
-                raise ValueError(f"{count} jobs are named {name}, and would write into one folder")
+        if name := twice_named(self.jobs):
+            raise ValueError(f"several jobs are named {name}, and would write into one folder")
         return self
+
+
+def twice_named(jobs: Iterable[JobSpec]) -> str:
+    """Return a name that several jobs have; empty: none is."""
+    return next((name for name, count in Counter(job.name for job in jobs).items() if count > 1), "")
 
 
 def with_prolog(jobs: Iterable[JobSpec], prolog_s: int) -> list[JobSpec]:

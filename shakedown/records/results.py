@@ -83,6 +83,11 @@ class Measurement(Document):
         """The identity of the cell that this measures."""
         return cell_id(self.stage, self.test, self.metric, self.nodes, self.rail, self.direction, self.params)
 
+    @property
+    def beside_others(self) -> bool:
+        """Whether something else was at work: no reference, no night's turn and no ratio are made of it."""
+        return bool(self.disturbed or self.loaded)
+
 
 class OutputRecord(Document):
     """One tool's own output inside a job (a line of `raw/<job>/outputs.jsonl`, written while the job runs).

@@ -14,7 +14,7 @@ from typing import Any
 
 from shakedown.intent.site import Fabric, Site, hosts_on_uplink, oversubscription_percent
 from shakedown.physics.host_links import GpuModel, by_name
-from shakedown.physics.training import peak_bf16_tflop_per_s
+from shakedown.physics.training import peak_tflop_per_s
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import ReferenceKind
 from shakedown.references.catalogue import Catalogue, ReferenceEntry
@@ -173,11 +173,12 @@ class PhysicalFloors:
 
     def _products(self, test: str, metric: str) -> ReferenceEntry | None:
         """Products of a GPU at its power cap; of models that were not measured they are only shown."""
-        peak = peak_bf16_tflop_per_s(self.gpu.name) if self.gpu else None
-        times = {"gpu_rate_bf16": 1, "gpu_rate_fp8": 2}.get(test)
-        if self.gpu is None or peak is None or times is None or (times > 1 and self.gpu.name == "A100-SXM"):
+        if self.gpu is None or test not in ("gpu_rate_bf16", "gpu_rate_fp8"):
             return None
-        ceiling = {"formula": "peak", "tflop_per_s": times * peak}
+        peak = peak_tflop_per_s(self.gpu.name, fp8=test == "gpu_rate_fp8")
+        if peak is None:
+            return None
+        ceiling = {"formula": "peak", "tflop_per_s": peak}
         known = self.gpu.name in _PRODUCTS_KNOWN and metric == "rate"
         entry = self._share(Stage.NODE, test, metric, "TFLOP/s", ceiling, _PRODUCTS, known, {})
         return entry if known else entry.model_copy(update={"note": _UNKNOWN_PRODUCTS})

@@ -46,7 +46,7 @@ def proposals(
     for one in measurements:
         if one.value is None or one.value <= 0 or one.problem or one.state != "COMPLETED":
             continue
-        if one.disturbed or one.loaded:
+        if one.beside_others:
             continue
         facts = facts_of(one)
         key = (one.stage, one.test, one.metric, len(one.nodes), params_text(facts))

@@ -23,6 +23,7 @@ from shakedown.benchmarks.gpu_integrity.output import (
 )
 from shakedown.intent.acceptance import Section
 from shakedown.physics.host_links import by_name
+from shakedown.physics.training import has_fp8
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Params, Stage
 from shakedown.records.reading import BadInput, ExitStatus
@@ -42,7 +43,7 @@ def plan_gpu_integrity(draft: PlanDraft, asked: GpuIntegrity) -> None:
     nodes = gpu_nodes(draft)
     gpus = {node: draft.site.gpus[node] for node in nodes}
     model = str(draft.site.acceptance.scope.get("gpu", ""))
-    without = model.startswith("A100")
+    without = not has_fp8(model)
     if without and "fp8" in asked.work:
         raise BadInput(
             f"acceptance.gpu_integrity.work asks for fp8, and {model} has none", fix="leave fp8 out"

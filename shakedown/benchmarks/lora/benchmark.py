@@ -51,7 +51,7 @@ def _plan_spec(draft: PlanDraft, spec: TrainingSpec) -> None:
     nodes = draft.nodes
     ranks = len(nodes) * spec.gpus_per_node
     gpu = str(draft.site.acceptance.scope.get("gpu", ""))
-    if spec.dtype == "fp8" and (gpu.startswith(("A100", "V100")) or spec.device == "cpu"):
+    if spec.dtype == "fp8" and (not physics.has_fp8(gpu) or spec.device == "cpu"):
         raise BadInput(
             f"acceptance.lora: {gpu if spec.device == 'cuda' else 'a CPU'} does not multiply fp8",
             fix="train with dtype bf16",

@@ -18,7 +18,7 @@ from shakedown.physics.training import (
     TransformerShape,
     flop_per_token,
     lora_step_traffic,
-    peak_bf16_tflop_per_s,
+    peak_tflop_per_s,
 )
 from shakedown.records.reading import BadInput
 
@@ -169,11 +169,9 @@ class TrainingSpec:
     def peak_tflop_per_s(self, device: str) -> float | None:
         """Return the dense peak of this job's products on a GPU, None if it is not known.
 
-        Of fp8 it is twice that of bf16 on every known GPU that has it. Head and attention stay in bf16, so
-        a whole job stays below.
+        Of fp8 head and attention stay in bf16, so a whole job stays below it.
         """
-        peak = peak_bf16_tflop_per_s(device)
-        return peak * 2 if peak and self.dtype == "fp8" else peak
+        return peak_tflop_per_s(device, fp8=self.dtype == "fp8")
 
     def traffic(self, shape: TransformerShape, nodes: int) -> StepTraffic:
         """Return what collectives should move per step. Raises BadInput."""

@@ -217,8 +217,7 @@ def _side(folder: Path) -> RunSide:
             place = f"{m.rail or m.params.get('target', '-')}/{m.params.get('setting', '-')}"
             found[m.nodes[0], place] = f"{m.value:g} wrong{f' ({m.detail})' if m.detail else ''}"
     jobs = read_record(folder / JOBS, Jobs) if (folder / JOBS).is_file() else None
-    # What was measured beside something else has no ratio (docs/decisions/busy-meanwhile.md).
-    beside = {m.cell for m in judged.measurements if m.disturbed or m.loaded}
+    beside = {m.cell for m in judged.measurements if m.beside_others}
     cells = replace(judged.cells, items=tuple(_alone(block, beside) for block in judged.cells.items))
     problems = (
         [f"{run.plan.run}: {count(len(beside), 'value')} beside other programs left out"] if beside else []

@@ -354,6 +354,6 @@ def covered_slots(slots: Mapping[str, str], measurements: Iterable[Measurement])
         if m.cell in slots
         and m.state == "COMPLETED"
         and (m.problem is None or m.problem.kind not in ("killed", "environment", "busy"))
-        and not (m.disturbed or m.loaded)
+        and not m.beside_others
         for node in m.nodes
     }
