@@ -110,8 +110,9 @@ def no_cycle_search() -> Iterator[None]:
 
 # What every program starts with that we start outside a job; a job's own have it from there. Slurm prints
 # times in UTC, since local ones come twice in a night of autumn, and as the manual says: `SLURM_TIME_FORMAT`
-# and the like are a user's own wishes for his terminal (scontrol(1)).
-PLAINLY = {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+# and the like are a user's own wishes for his terminal (scontrol(1)). The format is spelt out: a wrapper of
+# Slurm's commands may hand it to date(1), which knows no "standard".
+PLAINLY = {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "%Y-%m-%dT%H:%M:%S"}
 # What a user may have set for himself and must not steer a run: what Slurm's commands show, ask for or start
 # with, ReFrame's and Python's places, what is loaded into every program, how many threads and which devices a
 # program takes. What a measured program may see of his is said by the site (`acceptance.*.variables`). Where

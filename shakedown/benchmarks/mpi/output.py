@@ -243,7 +243,7 @@ def parse_ucx_log(text: str, *, file: str | Path | None = None) -> UcxLog:
     hosts: dict[str, None] = {}
     layers: dict[str, None] = {}
     # An empty log is no damage: OpenMPI need not have used UCX at all.
-    for line in TextSource(text, file).lines if text.strip() else ():
+    for line in TextSource(text, file, apart=False).lines if text.strip() else ():
         if layer := _LAYER.search(line.text):
             layers[layer["a"] or layer["b"]] = None
         told = _LINE.match(line.text)
