@@ -82,7 +82,15 @@ _BROKEN = (
     (": High temperature",),
     ("Port module event[error]", "High Temperature"),
     ("Chip temperature has gone above",),
+    ("NVRM: ", "RmInitAdapter failed"),  # a GPU that its driver could not start, or lost, with no Xid
+    ("NVRM: ", "has fallen off the bus"),
+    ("DPC: containment event",),  # the port cut its link off
+    ("mlx5_core", "Fatal error"),
+    ("mlx5_core", "firmware internal error"),
+    ("firmware fatal error",),  # bnxt
+    ("Machine Check Exception",),
 )
+_NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -147,7 +155,9 @@ def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Valu
     ):
         if check in checks:
             text = f"{len(bad)} {'Xid' if check == 'xid' else 'errors'}: {'; '.join(map(str, bad[:3]))}"
-            text += f"; {len(told)} {of_told}: {told[-1]}" if told else ""
+            # One of each kind: many corrected errors hide no slot that gives a NIC too little power.
+            kinds = {_NUMBERS.sub("", line.text): line for line in told}
+            text += f"; {len(told)} {of_told}: {'; '.join(map(str, [*kinds.values()][:3]))}" if told else ""
             yield Read("wrong", float(len(bad)), "1", lower, {"check": check}, text)
 
 

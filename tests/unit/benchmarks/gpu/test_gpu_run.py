@@ -306,6 +306,7 @@ GONE = "NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."
 SXID = "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up"
 EDAC = "EDAC MC3: 42 UE memory read error on CPU_SrcID#0_MC#3_Chan#0_DIMM#0"
 AER = "pcieport 0000:15:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:18:00.0"
+POWER = "mlx5_core 0000:18:00.0: mlx5_pcie_event:301: Detected insufficient power on the PCIe slot (27W)."
 HOUR_S = 3600.0
 
 
@@ -332,6 +333,27 @@ HOUR_S = 3600.0
         "",
     ),
     ([(HOUR_S, "mlx5_core 0000:c1:00.0 enp1s0: Link down")], "hardware", 0, "1 told, no failure: mlx5_core"),
+    (
+        [
+            (HOUR_S, POWER),
+            *((age, f"EDAC MC0: {age:.0f} CE memory scrubbing error") for age in range(60, 99)),
+        ],
+        *("hardware", 0, "insufficient power on the PCIe slot"),
+    ),
+    *(
+        ([(HOUR_S, words)], "hardware", 1, words)
+        for words in (
+            "NVRM: GPU 0000:17:00.0: RmInitAdapter failed! (0x62:0x40:2393)",
+            "NVRM: The NVIDIA GPU 0000:17:00.0 (PCI ID: 10de:2330) has fallen off the bus",
+            "pcieport 0000:15:01.0: DPC: containment event, status:0x1f01 source:0x0000",
+            "mlx5_core 0000:18:00.0: poll_health:795:(pid 0): Fatal error 1 detected",
+            "mlx5_core 0000:18:00.0: print_health_info:428: Health issue observed, firmware internal error",
+            "bnxt_en 0000:18:00.0 ens1: Received firmware fatal error, asserting",
+            "mce: [Hardware Error]: CPU 5: Machine Check Exception: 5 Bank 7: be00000000800400",
+        )
+    ),
+    ([(HOUR_S, "NETDEV WATCHDOG: ens1 (mlx5_core): transmit queue 3 timed out")], "hardware", 0, "WATCHDOG"),
+    ([(HOUR_S, "DMAR: [DMA Read NO_PASID] Request device [18:00.0] fault addr 0x0")], "hardware", 0, "DMAR"),
 )
 def test_what_the_kernel_s_log_says(run, lines, check, wrong, says):
     """Catches: a user's page fault of last week that fails a node, a dead NVSwitch or DIMM that does not."""
