@@ -402,7 +402,7 @@ def test_the_text_of_a_tool_that_prints_json_is_named(parse, text, command):
 
 
 def test_the_next_generation_of_a_driver_is_read_and_what_it_renamed_is_told():
-    """Catches: a whole reading refused for one name that a driver gave up, or another maker held to mlx5's."""
+    """Catches: a whole reading refused for one name given up, or another maker held to mlx5's names."""
     for sets in RDMA:
         names = sets.always.union(*sets.together)
         gone = sorted(sets.always)[:2]
