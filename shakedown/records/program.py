@@ -96,6 +96,16 @@ SOURCE = PACKAGE.parent  # what PYTHONPATH must hold for another interpreter to 
 WORKLOADS = SOURCE / "workloads"
 
 
+def own_python() -> list[str]:
+    """Return the words that start a module of ours with this interpreter, and nothing of a user's.
+
+    A package that lies in none of the interpreter's own places is found by PYTHONPATH alone, which is ours
+    then (reframe_tests/settings.py).
+    """
+    alone = sys.flags.isolated or "PYTHONPATH" not in os.environ
+    return [sys.executable, *(["-I"] if alone else []), "-m"]
+
+
 @contextmanager
 def no_cycle_search() -> Iterator[None]:
     """Pause the search for reference cycles: reading makes no cycle, and the search doubles its time."""
