@@ -45,7 +45,8 @@ def _outliving(stream: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(_OutlivesReader(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
-        errors=stream.errors,
+        # A sign that a user's encoding has not is no reason to end (PYTHONIOENCODING, an old locale).
+        errors="backslashreplace" if stream.errors == "strict" else stream.errors,
         line_buffering=bool(stream.line_buffering) or stream is sys.__stderr__,
     )
 
@@ -141,9 +142,24 @@ _OF_USERS = re.compile(
 _USUAL = re.compile(r"LC_\w+|LANG\w*|PYTHON(UNBUFFERED|DONTWRITEBYTECODE)|SLURM_TIME_FORMAT")
 
 
-def users_wishes(environment: Iterable[str]) -> list[str]:
-    """Return which variables of an environment are a user's own wishes, but for usual ones."""
-    return sorted(name for name in environment if _OF_USERS.fullmatch(name) and not _USUAL.fullmatch(name))
+def users_wishes(environment: Iterable[str]) -> str:
+    """Say which variables of an environment are a user's own wishes, but for usual ones; empty: none."""
+    found = sorted(name for name in environment if _OF_USERS.fullmatch(name) and not _USUAL.fullmatch(name))
+    return f"kept from this run: {', '.join(found)}" if found else ""
+
+
+# Where Ansible finds things and secrets is the site's own; how it merges, prints and logs is a user's wish.
+_OF_ANSIBLES_USERS = re.compile(
+    r"ANSIBLE_(HASH_BEHAVIOUR|JINJA2_NATIVE|VERBOSITY|DEBUG|LOG_PATH|FORCE_COLOR|DUPLICATE_YAML_DICT_KEY"
+    r"|PRECEDENCE|(STDOUT_)?CALLBACK\w*|DISPLAY_\w+|SHOW_\w+)"
+)
+
+
+def ansible_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what Ansible is started with to read a site: it starts in no locale that is not installed."""
+    own = (n for n in environment if n.startswith("ANSIBLE_") and not _OF_ANSIBLES_USERS.fullmatch(n))
+    kept = {name: environment[name] for name in own}
+    return {**plain_environment(environment), **kept, "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1"}
 
 
 def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:
