@@ -42,6 +42,8 @@ _LOCAL = {
     "P2P": re.compile(r"(?:direct pointer|CUMEM|MNNVL|IPC|indirect/[0-9]+\[[0-9a-f]+\])(?:/read)?(?:/CE)?\Z"),
     "SHM": re.compile(r"(?:direct|CE)(?:/(?:direct|CE))?\Z"),
 }
+# A later release's: a transport of one word in capitals, or another way of one that is known.
+_LATER = re.compile(r"(?!NET/)[A-Z][A-Z0-9]{1,15}/[A-Za-z][\w /-]{1,40}\Z")
 _INIT = re.compile(
     rf"(?:\[Rank {_N}\] )?(?:\w+ )?comm (?P<comm>\w+) rank (?P<rank>{_N}) nranks (?P<nranks>{_N})"
     rf" cudaDev (?P<dev>{_N})(?: nvmlDev [0-9]+)? busId (?P<bus>[0-9a-f]+)\b.* ?- "
@@ -189,7 +191,7 @@ class _Log:
         transport, _, detail = via.partition("/")
         net = _NET.match(detail) if transport == "NET" else None
         known = net if transport == "NET" else transport in _LOCAL and _LOCAL[transport].match(detail)
-        if not known:
+        if not known and not _LATER.match(via):
             self.source.refuse(f"unknown transport {quote(via)}", line=line)
         found = self.source.build(
             NcclChannel,

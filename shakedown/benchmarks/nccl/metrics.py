@@ -11,7 +11,7 @@ from shakedown.benchmarks.base.output import Deviation, judge_pinning, longer_th
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.gpu.state import disturbed
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclChoice, NcclIbDevice, NcclLog
+from shakedown.benchmarks.nccl.log_model import TRANSPORTS, NcclChannel, NcclChoice, NcclIbDevice, NcclLog
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.benchmarks.nccl.output_model import (
     NcclResult,
@@ -75,6 +75,8 @@ def _intra_node(log: NcclLog, wanted: str, nodes: int, per_node: int) -> Deviati
         return Deviation("intra_node", int(bool(local)), "one GPU a node")
     if not log.channels:
         return Deviation("intra_node", None, "the log names no connection")
+    if later := sorted({*local} - {*TRANSPORTS}):
+        return Deviation("intra_node", None, f"connections by {', '.join(later)}, which is not known here")
     other = [t for t in local if t != wanted]
     if nodes == 1 and net:
         ways = ", ".join(sorted({str(name) for name in net}))
@@ -127,6 +129,7 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
         return
     sockets = [c for c in net if c.network == "Socket"]
     strange = {str(c.network) for c in net if not _VERBS.fullmatch(str(c.network))}
+    strange |= {c.transport for c in log.channels if c.transport not in TRANSPORTS}
     unknown = sorted(strange - {"Socket", *expect.plugins})
     names = {(d.host, d.index): d for d in log.ib_devices}
     links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names}  # type: ignore[index]

@@ -78,6 +78,20 @@ def test_sockets_are_no_rdma_and_of_an_unknown_plugin_nothing_is_known():
     assert judged(log("Wire_v3", says="NET/W : has"), plugin="Wire_v3")["network"][0] is None
 
 
+@cases("via, transport", ("CARRIER/pigeon", "CARRIER"), ("P2P/UALINK/read", "P2P"))
+def test_a_later_release_s_way_is_kept_and_makes_nothing_good(via, transport):
+    """Catches: a whole log unread for one new word; a way that nobody knows taken for the one wanted."""
+    text = log("IB").replace("NET/IB/1/GDRDMA", via)
+    assert {c.transport for c in parse_nccl_log(text).channels} == {"NET", transport}
+    found = judged(text)
+    assert found["gdr"][0] == 0 and found["nics"][0] == 1  # what is known stays known
+    assert (found["network"][0] is None) is (transport == "CARRIER")
+    within = ExpectedWay(nvls=False, nics={"gpu-a": NICS})
+    one = parse_nccl_log(log("IB").replace("NET/IB/0/GDRDMA", via).replace("NET/IB/1/GDRDMA", via))
+    judged_within = {d.check: d.wrong for d in judge_log(one, within, {"gpu-a": 2})}
+    assert judged_within["intra_node"] == (None if transport == "CARRIER" else 0)
+
+
 @cases("says", "NET/gIB", "NET/Libfabric", "NET/OFI", "NET/IB-CAST", "NET/AWS Libfabric")
 def test_a_plugin_that_lists_its_nics_by_its_own_name_is_read_and_one_that_lists_none_blames_none(says):
     """Catches: NICs that "carry nothing" of a plugin that says so in other words, or not at all."""
