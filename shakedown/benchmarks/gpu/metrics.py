@@ -13,6 +13,7 @@ from shakedown.benchmarks.base.output import Deviation
 from shakedown.benchmarks.gpu.output import Value as Cell
 from shakedown.benchmarks.gpu.output import parse_nvbandwidth, parse_query
 from shakedown.benchmarks.gpu.state import (
+    NO_FAULTS,
     SLOWDOWNS,
     Gpu,
     GpuLook,
@@ -243,8 +244,10 @@ def judge_gpu(
         yield found("remapped", None if None in flags else not any(flags), text)
     seen_mask = load.slowdown if load and load.slowdown is not None else gpu.slowdown
     why = [meaning for bit, meaning in SLOWDOWNS.items() if seen_mask is not None and seen_mask & bit]
-    text = f"clocks were slowed by {', '.join(why)}" if why else unseen or "no slowdown"
-    yield found("slowdown", None if seen_mask is None or (unseen and not why) else not why, text)
+    later = (seen_mask or 0) & ~(NO_FAULTS | sum(SLOWDOWNS))
+    unknown = unseen or (f"clocks were slowed for a reason not known here: {later:#x}" if later else "")
+    text = f"clocks were slowed by {', '.join(why)}" if why else unknown or "no slowdown"
+    yield found("slowdown", None if seen_mask is None or (unknown and not why) else not why, text)
 
 
 def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:

@@ -319,6 +319,8 @@ SLOWDOWNS = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
+# Idle, clocks that somebody set, a power cap, boost in step, a display: no fault, and nothing else is known.
+NO_FAULTS = 0x1 | 0x2 | 0x4 | 0x10 | 0x100
 
 
 def reasons(row: Mapping[str, object]) -> int | None:

@@ -278,6 +278,13 @@ def test_what_is_wrong_with_a_gpu_is_named(run, edit, check, says):
     assert says in reason
 
 
+def test_a_later_driver_s_reason_for_slow_clocks_is_told_and_is_no_pass(run):
+    """Catches: a bit that nobody knows here, passed as no slowdown, or blamed as heat."""
+    change(run, "gpus.gpu1.samples.csv", "0x0000000000000000", "0x0000000000000200", "node.gpu_node")
+    outcome, reason = cells(run)[STATE.format("slowdown,gpu=1")]
+    assert outcome is Outcome.INCONCLUSIVE and "not known here: 0x200" in reason
+
+
 def state(run, edit) -> dict[str, tuple[float | None, str]]:
     """What is said of a node and its GPU 0 by the checks of today: value and words."""
     with edited(run / "jobs.json") as jobs:
