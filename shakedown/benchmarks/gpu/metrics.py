@@ -228,7 +228,11 @@ def judge_gpu(
     if wanted.topology is not None:
         other = sorted({link for link in links or () if link != wanted.topology})
         text = f"linked by {', '.join(other)}" if other else f"linked by {wanted.topology}"
-        text = f"{text}, {wanted.topology} wanted" if links is not None else "no topology was printed"
+        text = (
+            f"{text}, {wanted.topology} wanted"
+            if links is not None
+            else "no topology that can be read was printed"
+        )
         yield found("topology", None if links is None else not other, text)
     if (by_gpu := wanted.numa) is not None:
         want = by_gpu[gpu.index] if gpu.index < len(by_gpu) else None
@@ -245,9 +249,9 @@ def judge_gpu(
     seen_mask = load.slowdown if load and load.slowdown is not None else gpu.slowdown
     why = [meaning for bit, meaning in SLOWDOWNS.items() if seen_mask is not None and seen_mask & bit]
     later = (seen_mask or 0) & ~(NO_FAULTS | sum(SLOWDOWNS))
-    unknown = unseen or (f"clocks were slowed for a reason not known here: {later:#x}" if later else "")
-    text = f"clocks were slowed by {', '.join(why)}" if why else unknown or "no slowdown"
-    yield found("slowdown", None if seen_mask is None or (unknown and not why) else not why, text)
+    untold = unseen or (f"clocks were slowed for a reason not known here: {later:#x}" if later else "")
+    text = f"clocks were slowed by {', '.join(why)}" if why else untold or "no slowdown"
+    yield found("slowdown", None if seen_mask is None or (untold and not why) else not why, text)
 
 
 def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:

@@ -420,6 +420,27 @@ def test_the_mode_and_the_fabric_of_a_gpu(run, edit, check, wrong, says):
     assert value == wrong and says in words, words
 
 
+@cases(
+    "name, old, new, undecided",
+    ("topology", "NV18", "C2C9", "topology"),
+    ("mig", "Disabled", 'Disabled"', "mig"),
+    ("mig", "Disabled", "Off", "mig"),
+    ("fabric", "fabric.state", "Fabric State!", "fabric"),
+    ("fabric", "fabric.state", "fabric.condition", "fabric"),
+    ("remapped", "remapped_rows.pending", "Remapped?", "remapped"),
+)
+def test_an_answer_in_later_words_costs_its_own_check_alone(run, name, old, new, undecided):
+    """Catches: a node's whole state unread for one word of a later nvidia-smi; or passed."""
+
+    def edit(seen) -> None:
+        assert old in seen["commands"][name]["out"]
+        seen["commands"][name]["out"] = seen["commands"][name]["out"].replace(old, new)
+
+    found = {check: value for check, (value, _) in state(run, edit).items()}
+    assert {check for check, value in found.items() if value is None} == {undecided}
+    assert {value for value in found.values() if value is not None} == {0}
+
+
 def test_another_process_at_the_end_leaves_good_figures_undecided(run):
     """Catches: figures of GPUs that somebody worked on after the first look, passed; sums are right still."""
     assert LARGEST not in cells(run)
