@@ -84,7 +84,7 @@ _BROKEN = (
     ("Port module event[error]", "High Temperature"),
     ("Chip temperature has gone above",),
     ("NVRM: ", "RmInitAdapter failed"),  # a GPU that its driver could not start, or lost, with no Xid
-    ("NVRM: ", "has fallen off the bus"),
+    ("NVRM: ", "fallen off the bus"),
     ("DPC: containment event",),  # the port cut its link off
     ("mlx5_core", "Fatal error"),
     ("mlx5_core", "firmware internal error"),

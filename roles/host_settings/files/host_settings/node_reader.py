@@ -17,7 +17,7 @@ SCHEMA = 1
 # As in shakedown/onnode/gpus.py, which these nodes need not have.
 KEPT = re.compile(
     r"^(?:\[ *[0-9]+\.[0-9]+\] ?(?:\[ *[CT][0-9]+\] ?)?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid"
-    r"|NVRM: [^\n]{0,120}(?:RmInitAdapter failed|has fallen off the bus)"
+    r"| {0,40}NVRM: [^\n]{0,120}(?:RmInitAdapter failed|fallen off the bus)"
     r"|NETDEV WATCHDOG: |DMAR: \[|AMD-Vi: Event"
     r"|EDAC \S+: [0-9]+ [CU]E |(?:mce: )?CPU[0-9]+: (?:Core|Package) temperature "
     r"|\S+ [0-9a-f:.]+: (?:AER: |DPC: |PCIe Bus Error: |[0-9.]+ Gb/s available PCIe bandwidth, limited by )"
