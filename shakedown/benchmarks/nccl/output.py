@@ -155,7 +155,7 @@ class _Text:
         if len(found) > 1:
             # By srun alone Open MPI says nothing of it (open-mpi/ompi, issue 13523).
             what = "more than one test in one file: joined outputs, or ranks that did not find each other"
-            fix = "keep one test a file; start ranks with PMIx: srun --mpi=pmix, which srun --mpi=list must have"
+            fix = "keep one test a file; start ranks with PMIx: srun --mpi=pmix, if srun --mpi=list has it"
             if any(_ALONE.search(line.text) for line in self.source.lines):
                 what = f"{len(found)} ranks did not find each other, each ran a test of its own"
                 fix = "start them with PMIx: srun --mpi=pmix, which srun --mpi=list must have"
