@@ -21,6 +21,7 @@ from shakedown.intent.variables import check_names
 from shakedown.nos.readings import port_name
 from shakedown.nos.registry import SYSTEMS, known
 from shakedown.nos.system import LOST, Classes, ratios
+from shakedown.records.program import ansible_environment
 from shakedown.records.reading import BadInput
 
 # A site's own references lie in its folder (references.of_site); ansible.cfg says the same to the playbooks.
@@ -334,7 +335,7 @@ def _values(inventory: Path) -> dict[str, Any]:
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_INVENTORY_IGNORE_REGEX": _NO_INVENTORY},
+        env={**ansible_environment(os.environ), "ANSIBLE_INVENTORY_IGNORE_REGEX": _NO_INVENTORY},
     )
     if answer.returncode != 0:
         lines = answer.stderr.strip().splitlines() or ["no message"]

@@ -13,7 +13,9 @@ from shakedown.records.tool_text import Count, Line, TextSource
 # was set up and ended; the log of a program that never destroys its communicators is read with
 # `allow_unfinished`. The lines themselves are read in log.py.
 
-Transport = Literal["P2P", "SHM", "NET"]
+# Transports whose lines are known, from NCCL's sources (src/transport/*.cc, 2.18 to 2.30). Another is kept,
+# and says nothing of where the data went.
+TRANSPORTS = ("P2P", "SHM", "NET")
 
 
 class NcclChannel(Record):
@@ -24,7 +26,7 @@ class NcclChannel(Record):
     sender: Count
     receiver: Count
     direction: Literal["send", "receive"] | None  # NET only
-    transport: Transport
+    transport: str  # one of TRANSPORTS, or a later release's
     detail: str  # "direct pointer", "CUMEM", "IPC", "direct/direct", "IB/0/GDRDMA", ...
     network: str | None  # NET only: IB, Socket or the name of a plugin
     net_device: Count | None

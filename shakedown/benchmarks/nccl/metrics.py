@@ -11,7 +11,7 @@ from shakedown.benchmarks.base.output import Deviation, judge_pinning, longer_th
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.gpu.state import disturbed
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclChoice, NcclIbDevice, NcclLog
+from shakedown.benchmarks.nccl.log_model import TRANSPORTS, NcclChannel, NcclChoice, NcclIbDevice, NcclLog
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.benchmarks.nccl.output_model import (
     NcclResult,
@@ -32,11 +32,18 @@ from shakedown.statistics.robust import median
 _LINKS = {"roce": ("RoCE", "RoCE"), "ib": ("IB", "InfiniBand")}
 
 
-# Networks that carry data by RDMA verbs, as NCCL names them: its own, NVIDIA's plugin of HPC-X and NGC images
-# (IBext_v10), its UCX ones and Spectrum-X's, Google's gIB, AMD's ANP. Socket is TCP; any other is unknown.
-_VERBS = re.compile(
-    r"IB|IBext(_v[0-9]+)?|(IB-)?UCX(-RMA)?|(IB_)?SPCX(_v[0-9]+)?|gIB|(RCCL-|AMD-)?ANP", re.IGNORECASE
-)
+# Networks that carry data by RDMA verbs, by the names that NCCL's log has for them, and where each was read.
+# Socket is TCP; of any other nothing is known, unless the site names it (acceptance.nccl.expect.plugins).
+VERBS = {
+    r"IB": "NCCL, all releases",
+    r"IBext(_v[0-9]+)?": "nccl-rdma-sharp-plugins of HPC-X and NGC images, to v11 (April 2026)",
+    r"(IB-)?UCX(-RMA|-UCT(-RD)?)?": "the same plugins, by UCX (April 2026)",
+    r"(IB_)?SPCX(_v[0-9]+)?": "NVIDIA's Spectrum-X plugin of HPC-X (2026)",
+    r"gIB": "Google's plugin for A3 Ultra and later (2025)",
+    r"(RCCL-|AMD-)?ANP": "ROCm/amd-anp (May 2026)",
+    r"IB-(ROCM|CAST)|ROCM-IB": "RCCL itself for AMD's NICs, ROCm 7.2 and later (2026)",
+}
+_VERBS = re.compile("|".join(VERBS), re.IGNORECASE)
 
 
 def judge_log(
@@ -68,6 +75,8 @@ def _intra_node(log: NcclLog, wanted: str, nodes: int, per_node: int) -> Deviati
         return Deviation("intra_node", int(bool(local)), "one GPU a node")
     if not log.channels:
         return Deviation("intra_node", None, "the log names no connection")
+    if later := sorted({*local} - {*TRANSPORTS}):
+        return Deviation("intra_node", None, f"connections by {', '.join(later)}, which is not known here")
     other = [t for t in local if t != wanted]
     if nodes == 1 and net:
         ways = ", ".join(sorted({str(name) for name in net}))
@@ -119,7 +128,9 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
             yield Deviation(check, wrong, said or "the log names no connection between nodes")
         return
     sockets = [c for c in net if c.network == "Socket"]
-    unknown = sorted({str(c.network) for c in net if not _VERBS.fullmatch(str(c.network))} - {"Socket"})
+    strange = {str(c.network) for c in net if not _VERBS.fullmatch(str(c.network))}
+    strange |= {c.transport for c in log.channels if c.transport not in TRANSPORTS}
+    unknown = sorted(strange - {"Socket", *expect.plugins})
     names = {(d.host, d.index): d for d in log.ib_devices}
     links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names}  # type: ignore[index]
     if sockets:
@@ -127,6 +138,7 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
         yield Deviation("network", 1, text)
     elif unknown:
         text = f"connections between nodes go by {', '.join(unknown)}: whether that is RDMA is not known here"
+        text += " (acceptance.nccl.expect.plugins)"
         yield Deviation("network", None, text)
     else:
         by = ", ".join(sorted({str(c.network) for c in net} - {"IB"})) or "IB verbs"
@@ -365,8 +377,10 @@ def _message_bytes(choice: NcclChoice, ranks: int) -> int:
 
 
 # Warnings that tell of a host's settings and of no event: each is looked at elsewhere or costs nothing (RCCL,
-# src/init.cc; NCCL, src/plugin/*.cc: no tuner or profiler was installed).
-_OF_SETTINGS = re.compile(r"Missing \"iommu=pt\"|NUMA auto balancing|MSCCL\+\+: |(?:TUNER|PROFILER)/Plugin: ")
+# src/init.cc; NCCL, src/plugin/*.cc: no tuner or profiler was installed; ANP warns that it was loaded).
+_OF_SETTINGS = re.compile(
+    r"Missing \"iommu=pt\"|NUMA auto balancing|MSCCL\+\+: |(?:TUNER|PROFILER)/Plugin: |ANP plugin loaded "
+)
 
 
 def nccl_log(output: Output[NcclSettings]) -> Iterator[Value]:
