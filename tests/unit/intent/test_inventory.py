@@ -202,7 +202,7 @@ def test_a_site_keeps_variables_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("level", ["{{<<: [{}]}}", "[{}]"], ids=["merges", "aliases alone"])
 def test_files_that_only_exhaust_memory_are_refused(tmp_path, level):
-    """Catches: `plan` that hangs over merges of merges or aliases of aliases, or reads a sparse file of 1 TB."""
+    """Catches: `plan` that hangs over merges or aliases of aliases, or reads a sparse file of 1 TB."""
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "hosts.yml").write_text("all: {}\n")
     file = tmp_path / "group_vars/all.yml"
