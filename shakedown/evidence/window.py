@@ -37,10 +37,23 @@ def clocks_ahead(folder: Path) -> dict[str, float]:
 
 
 def snapshot_flaws(snapshot: Snapshot, ran: Iterable[JobRecord], plan: Plan) -> Iterator[str]:
-    """Yield why a run's snapshot is not of this run: of another one, or taken before its plan or after it."""
+    """Yield why a run's snapshot is not of this run, or says two things of one part.
+
+    Of this run: neither of another one, nor taken before its plan or after its last job.
+    """
     # The controller's clock took it, Slurm's tells when jobs ended: what is known of the two is taken off.
     ahead_s = [(one.low_s + one.high_s) / 2 for one in snapshot.clocks if one.host == snapshot.submit]
     yield from _flaws(INVENTORY, snapshot.run, snapshot.taken, ran, plan, sum(ahead_s[:1]))
+    hosts, there = {part.host for part in snapshot.components}, set[tuple[str, str, str]]()
+    for part in snapshot.components:
+        place, own = (part.host, part.kind, part.name), part.attributes.get("netdev", part.name)
+        if place in there:
+            yield f"{INVENTORY} has {part.kind} {part.name} of {part.host} twice"
+        elif part.kind == "node" and part.name in hosts - {part.host}:  # else it may be called as it likes
+            yield f"{INVENTORY}: {part.host} calls itself {part.name}, which is another host's name"
+        elif part.kind == "nic" and part.name != own:
+            yield f"{INVENTORY} calls nic {own} of {part.host} {part.name}"
+        there.add(place)
 
 
 def paths_flaws(folder: Path, ran: Iterable[JobRecord], plan: Plan) -> list[str]:

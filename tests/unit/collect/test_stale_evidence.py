@@ -121,6 +121,23 @@ def test_a_snapshot_of_another_run_or_time_is_no_evidence(recorded_run, shakedow
 
 
 @cases(
+    "part, change, words",
+    (("node", "n2"), {"name": "n1"}, "inventory.json: n2 calls itself n1, which is another host's name"),
+    (("nic", "fab0"), {"name": "fab9"}, "inventory.json calls nic fab0 of n2 fab9"),
+    (("nic", "fab1"), {"name": "fab0"}, "inventory.json has nic fab0 of n2 twice"),
+)
+def test_a_part_of_two_names_or_two_of_one_is_no_evidence(recorded_run, shakedown, part, change, words):
+    """Catches: a node or NIC that the snapshot names otherwise than itself, and PASS."""
+    run = recorded_run("lab_healthy")
+    with edited(run / "inventory.json") as snapshot:
+        for one in snapshot["components"]:
+            if (one["host"], one["kind"], one["name"]) == ("n2", *part):
+                one.update(change)
+    verdict, _ = collected(shakedown, run)
+    assert (verdict.outcome, words in verdict.problems[0]) == ("INCONCLUSIVE", True), verdict.problems
+
+
+@cases(
     "own, words",
     ({}, None),
     ({"run": "another"}, "raw/paths.jsonl is of run another, not 20261120T132502Z"),
