@@ -17,13 +17,18 @@ from shakedown.records.base import Record
 PAGE = "docs/reference/forgeries.md"
 SOURCE = Path(__file__).with_name("forgeries.yml")
 TESTS = Path(__file__).resolve().parents[2] / "tests/unit"
-# Where a table FORGERIES stands, of functions that forge and the words that name each, and the test of it.
+KEY, USER = "a holder of a trusted key", "an ordinary user of a host"
+# The tables of what is tried (functions or words, and the words that name each): its test, and who tries it.
+# No words: it is harmless; `refused`: it is not let through.
+SHARE = "evidence/test_forgeries_on_the_share.py"
 LISTS = {
-    "evidence/test_forgeries.py": "test_forgery_by_who_holds_a_key_is_named",
-    "evidence/test_forged_jobs.py": "test_forged_job_is_named",
-    "evidence/test_forgeries_of_two.py": "test_what_is_put_in_a_wrong_place_is_named",
+    ("evidence/test_forgeries.py", "FORGERIES"): ("test_forgery_by_who_holds_a_key_is_named", KEY),
+    ("evidence/test_forged_jobs.py", "FORGERIES"): ("test_forged_job_is_named", KEY),
+    ("evidence/test_forgeries_of_two.py", "FORGERIES"): ("test_what_is_put_in_a_wrong_place_is_named", KEY),
+    (SHARE, "FORGERIES"): ("test_what_is_done_on_the_share_is_named_or_harmless", "root of another node"),
+    (SHARE, "OF_A_USER"): ("test_another_user_changes_nothing_on_the_share", USER),
+    (SHARE, "OF_ANOTHER"): ("test_what_another_user_owns_is_not_opened", USER),
 }
-KEY = "a holder of a trusted key"
 OUTCOMES = ("named", "refused", "harmless", "possible")
 
 
@@ -49,14 +54,15 @@ def source() -> Source:
     return Source.model_validate(yaml.safe_load(SOURCE.read_text(encoding="utf-8")), strict=False)
 
 
-def listed() -> Iterator[tuple[str, str, str]]:
-    """Yield each forgery that the tests list: its name, what names it, its test."""
-    for file, test in LISTS.items():
+def listed() -> Iterator[tuple[str, str, str, str]]:
+    """Yield each forgery that the tests list: its name, what names it, its test, and who tries it."""
+    for (file, table_), (test, actor) in LISTS.items():
         for node in ast.parse((TESTS / file).read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "FORGERIES":
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == table_:
                 assert isinstance(node.value, ast.Dict)
                 for name, words in zip(node.value.keys, node.value.values, strict=True):
-                    yield ast.unparse(name or node), _text(words), f"{file}::{test}"
+                    what = name.value if isinstance(name, ast.Constant) else ast.unparse(name or node)
+                    yield str(what).replace("{}", "RUN"), _text(words), f"{file}::{test}", actor
 
 
 def _text(words: ast.expr) -> str:
@@ -69,13 +75,13 @@ def tried() -> list[Tried]:
     kept = source()
     return [
         Tried(
-            actor=kept.actors.get(name, KEY),
-            what=name.replace("_", " "),
-            outcome="named",
+            actor=kept.actors.get(name, actor),
+            what=name if " " in name else name.replace("_", " "),
+            outcome="refused" if words == "refused" else "named" if words else "harmless",
             test=test,
-            says=words,
+            says="" if words == "refused" else words,
         )
-        for name, words, test in listed()
+        for name, words, test, actor in listed()
     ] + list(kept.rows)
 
 
@@ -85,7 +91,7 @@ def pages() -> dict[str, str]:
     actors = sorted({row.actor for row in rows})
     counts = [(a, Counter(row.outcome for row in rows if row.actor == a)) for a in actors]
     parts = [
-        made("docs/generator/forgeries.yml and the tables FORGERIES of tests/unit/evidence"),
+        made("docs/generator/forgeries.yml and the tables of tests/unit/evidence"),
         "# Who tried what, and what came of it\n",
         "Each line is shown by the test in its last column. What is possible all the same, and why:",
         "[What a signature proves](../explanation/trust.md).\n",

@@ -23,7 +23,7 @@ from shakedown.evidence.job_folder import (
     shared_jobs,
     told_by_tasks,
 )
-from shakedown.evidence.window import clocks_ahead, stage_windows
+from shakedown.evidence.window import clocks_ahead, paths_flaws, stage_windows
 from shakedown.plan.flow_paths import PATHS, FlowPath, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.base import Stage
@@ -40,6 +40,7 @@ from shakedown.run.folder import (
     RAW,
     REFUSED,
     RESULTS,
+    Run,
     job_folders,
     lines_of,
     redact_folder,
@@ -169,6 +170,7 @@ def _paths(folder: Path, plan: Plan, jobs: Jobs) -> list[FlowPath]:
     """
     own = folder / RAW / PATHS
     told = own.is_file() and not own.is_symlink()
+    told = told and not paths_flaws(folder, Run(folder).jobs_that_ran(), plan)
     return list(read_paths(own) if told else known_paths(plan, jobs))
 
 

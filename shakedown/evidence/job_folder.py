@@ -365,10 +365,10 @@ def departed(folder: Path, due: str | None) -> dict[str, str]:
 
 def _how(folder: Path, name: str, due: str | None) -> str:
     path = folder / name
+    if due is None:  # nobody reads it, and one that would fill a disk is not fetched
+        return ""
     if path.name != name or not path.is_file():
         return MISSING
-    if due is None:
-        return ""
     try:
         content = read_output(path)
     except (BadInput, OSError):

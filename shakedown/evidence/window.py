@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from shakedown.plan.flow_paths import PATHS, read_paths
 from shakedown.records.base import Stage
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord, Snapshot
-from shakedown.run.folder import INVENTORY
+from shakedown.run.folder import INVENTORY, RAW
 
 # Clocks of nodes, switches and controller differ; no more than this is put down to them, in seconds, beyond
 # what the snapshot knows of a node's clock. One that is further off is itself a finding, and what was read by
@@ -36,22 +37,54 @@ def clocks_ahead(folder: Path) -> dict[str, float]:
 
 
 def snapshot_flaws(snapshot: Snapshot, ran: Iterable[JobRecord], plan: Plan) -> Iterator[str]:
-    """Yield why a run's snapshot is not of this run: of another one, or taken before its plan or after it."""
-    if snapshot.run != plan.run:
-        yield f"{INVENTORY} is of run {snapshot.run}, not {plan.run}: it says nothing of these machines"
+    """Yield why a run's snapshot is not of this run, or says two things of one part.
+
+    Of this run: neither of another one, nor taken before its plan or after its last job.
+    """
+    # The controller's clock took it, Slurm's tells when jobs ended: what is known of the two is taken off.
+    ahead_s = [(one.low_s + one.high_s) / 2 for one in snapshot.clocks if one.host == snapshot.submit]
+    yield from _flaws(INVENTORY, snapshot.run, snapshot.taken, ran, plan, sum(ahead_s[:1]))
+    hosts, there = {part.host for part in snapshot.components}, set[tuple[str, str, str]]()
+    for part in snapshot.components:
+        place, own = (part.host, part.kind, part.name), part.attributes.get("netdev", part.name)
+        if place in there:
+            yield f"{INVENTORY} has {part.kind} {part.name} of {part.host} twice"
+        elif part.kind == "node" and part.name in hosts - {part.host}:  # else it may be called as it likes
+            yield f"{INVENTORY}: {part.host} calls itself {part.name}, which is another host's name"
+        elif part.kind == "nic" and part.name != own:
+            yield f"{INVENTORY} calls nic {own} of {part.host} {part.name}"
+        there.add(place)
+
+
+def paths_flaws(folder: Path, ran: Iterable[JobRecord], plan: Plan) -> list[str]:
+    """Return why the site's own record of paths, `raw/paths.jsonl`, is not of this run; nothing without one.
+
+    Raises BadInput: it cannot be read.
+    """
+    own = folder / RAW / PATHS
+    if not own.is_file() or own.is_symlink():
+        return []
+    jobs, file = list(ran), f"{RAW}/{PATHS}"
+    of = {(path.run or "unknown", path.taken or "an unknown time") for path in read_paths(own)}
+    return [flaw for run, taken in sorted(of) for flaw in _flaws(file, run, taken, jobs, plan)][:1]
+
+
+def _flaws(
+    file: str, run: str, taken: str, ran: Iterable[JobRecord], plan: Plan, ahead_s: float = 0.0
+) -> Iterator[str]:
+    if run != plan.run:
+        yield f"{file} is of run {run}, not {plan.run}: it says nothing of these machines"
         return
     jobs = [job_window(job) for job in ran]
     ends = [job.end or job.begin for job in jobs]
     end = None if None in ends else max((at for at in ends if at is not None), default=None)
-    # The controller's clock took it, Slurm's tells when jobs ended: what is known of the two is taken off.
-    ahead_s = [(one.low_s + one.high_s) / 2 for one in snapshot.clocks if one.host == snapshot.submit]
-    at, begin = moment(snapshot.taken), moment(plan.created)
+    at, begin = moment(taken), moment(plan.created)
     if at is None:
-        yield f"{INVENTORY} was taken at {snapshot.taken[:40]!r}, which is no time"
+        yield f"{file} was taken at {taken[:40]!r}, which is no time"
     elif begin is not None and (begin - at).total_seconds() > CLOCKS_S:
-        yield f"{INVENTORY} was taken at {snapshot.taken}, before the run was planned at {plan.created}"
-    elif end is not None and (at - end).total_seconds() + sum(ahead_s[:1]) > CLOCKS_S:
-        yield f"{INVENTORY} was taken at {snapshot.taken}, after the last job had ended at {end:{_FORM}}"
+        yield f"{file} was taken at {taken}, before the run was planned at {plan.created}"
+    elif end is not None and (at - end).total_seconds() + ahead_s > CLOCKS_S:
+        yield f"{file} was taken at {taken}, after the last job had ended at {end:{_FORM}}"
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from shakedown.evidence.window import snapshot_flaws
+from shakedown.evidence.window import paths_flaws, snapshot_flaws
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
 from shakedown.judge.verdict import Judged, judge_cells, summarise
 from shakedown.nics.rates import counts_errors
 from shakedown.nos.readings import IDLE, OF_UPLINK
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.program import no_cycle_search
+from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CauseVerdict, Verdict
 from shakedown.run.folder import Run
@@ -128,6 +130,9 @@ def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
     """
     if (snapshot := run.snapshot()) is not None:
         run.problems.extend(snapshot_flaws(snapshot, run.jobs_that_ran(), run.plan))
+    with suppress(BadInput):  # collecting has refused it
+        run.problems.extend(paths_flaws(run.folder, run.jobs_that_ran(), run.plan))
+    run.problems.extend(run.strays())
     passing = CausesOfRun(run.plan)
     measurements, counters = passing.measurements(run.measurements()), passing.counters(run.counters())
     if not keep:

@@ -109,5 +109,7 @@ SYSTEM = SwitchSystem(
     end=end,
     links=links,
     neighbours=lldp.by_every_name,
+    model=r'"(?:product-name|model)": *"([^"]+)"',  # nv show platform -o json
+    version=r"(?m)^VERSION_ID=\"?([^\"\n]+)",  # /etc/os-release
     not_done=("PFC watchdog: its action and the time until it restores are the platform's own",),
 )

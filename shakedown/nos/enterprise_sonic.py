@@ -28,7 +28,8 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING}),
     end=end,
     neighbours=lldp.by_every_name,
-    version=sonic.version,
+    model=sonic.MODEL,
+    version=sonic.VERSION,
     cable_lengths_m=(5, 40, 300),  # the choices of sonic_qos_interfaces' cable_length
     lossless_limit=2,  # sonic_qos_interfaces documents `priorities` as two at most
 )

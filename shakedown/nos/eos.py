@@ -168,4 +168,6 @@ SYSTEM = SwitchSystem(
     end=end,
     links=links,
     neighbours=neighbours,
+    model=r'"modelName": *"([^"]+)"',  # show version | json
+    version=r'"version": *"([^"]+)"',
 )

@@ -170,5 +170,7 @@ SYSTEM = SwitchSystem(
     end=end,
     links=links,
     neighbours=neighbours,
+    model=r'"chassis_id": *"([^"]+)"',  # show version | json
+    version=r'"(?:nxos|kickstart)_ver_str": *"([^"]+)"',
     not_done=("PFC watchdog times: the platform's own; it is only switched on",),
 )

@@ -145,5 +145,7 @@ SYSTEM = SwitchSystem(
     end=end,
     links=links,
     neighbours=partial(lldp.dell_neighbours, system="OS10"),
+    model=r"(?m)^System Type: *(\S+)",  # show version
+    version=r"(?m)^OS Version: *(\S+)",
     not_done=("PFC watchdog: not rendered for OS10",),
 )

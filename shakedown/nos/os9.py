@@ -130,5 +130,7 @@ SYSTEM = SwitchSystem(
     links=links,
     neighbours=partial(lldp.dell_neighbours, system="OS9"),
     lossless_limit=2,  # a dcb-map takes two
+    model=r"(?m)^System Type: *(\S+)",  # show version
+    version=r"(?m)^Dell.* Application Software Version: *(\S+)",
     not_done=("PFC watchdog: not rendered for OS9",),
 )

@@ -7,7 +7,6 @@ APPL_DB, `PORT_TABLE:Ethernet0` `flap_count`, from the first time on and in rele
 orchagent/portsorch.cpp, updateDbPortFlapCount).
 """
 
-import re
 from typing import Any
 
 from shakedown.nos import lldp
@@ -136,10 +135,8 @@ def end(found: Tree, port: str) -> Tree:
     }
 
 
-def version(outputs: Outputs) -> str:
-    """Return the build of /etc/sonic/sonic_version.yml, such as 4.3.0-Enterprise_Standard, or nothing."""
-    build = re.search(r"(?m)^build_version: *['\"]?([^'\"\n]{1,80})", outputs.get("version", ""))
-    return build[1].strip() if build else ""
+# `show platform summary`, and the build of /etc/sonic/sonic_version.yml, such as 4.3.0-Enterprise_Standard.
+MODEL, VERSION = r"(?m)^HwSKU: *(\S+)", r"(?m)^build_version: *['\"]?([^'\"\n]+)"
 
 
 # FEC: where the link has it and the platform counts it. Symbols that FEC mended every 400G link has.
@@ -153,7 +150,8 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
     neighbours=lldp.by_every_name,
-    version=version,
+    model=MODEL,
+    version=VERSION,
     # pg_profile_lookup.ini of sonic-buildimage's 400G platforms; host variable roce_switch_cable_lengths_m
     # says what another platform's file has. Dynamic buffers take any length.
     cable_lengths_m=(5, 40, 300),

@@ -219,8 +219,10 @@ class SwitchSystem:
     neighbours: Callable[[str], Neighbours] | None = None
     # Lossless priorities that the platform can hold, where its documents give a number.
     lossless_limit: int | None = None
-    # The system's own version in a counter reading, or nothing; None: it is not read.
-    version: Callable[[Outputs], str] | None = None
+    # The switch's model, and the system's own version, in what a reading has under `version` and `platform`;
+    # empty: it is not read.
+    model: str = ""
+    version: str = ""
     # What of the intent the role neither sets nor reads on this system, in words.
     not_done: tuple[str, ...] = ()
     # Lengths of cable, in metres, that its buffer profiles know; empty: any.
@@ -229,3 +231,9 @@ class SwitchSystem:
     def can_tell(self, what: str) -> bool:
         """Whether a check of a cable (a constant of `crosscheck`) may be asked of this system."""
         return self.tells is None or what in self.tells
+
+    def says(self, pattern: str, outputs: Outputs) -> str:
+        """Return what `model` or `version` finds in a reading, or nothing."""
+        text = "\n".join(outputs.get(label, "") for label in ("version", "platform"))
+        found = re.search(pattern, text) if pattern else None
+        return found[1].strip()[:80] if found else ""

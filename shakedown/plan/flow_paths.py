@@ -17,12 +17,17 @@ LONGEST_LINE = 4096  # bytes; a line names three machines and a rail
 
 
 class FlowPath(Document):
-    """The spine that one flow crosses (a line of `paths.jsonl`), where a site knows its paths."""
+    """The spine that one flow crosses (a line of `paths.jsonl`), where a site knows its paths.
+
+    `run`, `taken`: of which run the site read it, and when (RFC 3339); what links say is of any.
+    """
 
     source: Name
     sink: Name
     rail: Name
     spine: Name
+    run: Name | None = None
+    taken: str | None = None
 
 
 def read_paths(file: Path) -> Iterator[FlowPath]:
@@ -39,7 +44,7 @@ def read_paths(file: Path) -> Iterator[FlowPath]:
 
 def lines_of_paths(paths: Iterable[FlowPath]) -> bytes:
     """Return paths as the lines of a file."""
-    return b"".join(path.model_dump_json(by_alias=True).encode() + b"\n" for path in paths)
+    return b"".join(p.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n" for p in paths)
 
 
 def only_spines(jobs: Jobs) -> dict[tuple[str, str], str]:

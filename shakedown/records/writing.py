@@ -45,9 +45,12 @@ def append_line(path: Path, line: bytes) -> None:
     try:
         with suppress(OSError):  # a share without locks has one writer for each file
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        first = os.fstat(descriptor).st_size == 0
         append_whole(descriptor, line)
     finally:
         os.close(descriptor)
+    if first:
+        settle(path.parent)
 
 
 def append_whole(descriptor: int, line: bytes) -> None:

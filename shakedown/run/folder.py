@@ -5,13 +5,15 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from shakedown.plan.jobs import Jobs
+from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.base import Name, to_json
 from shakedown.records.plan import Plan
 from shakedown.records.reading import (
@@ -42,9 +44,11 @@ REFUSED = "refused.txt"
 # What the customer signed before the run, where there was an order.
 ORDER, ORDER_SIGNATURE = "order.json", "order.json.sig"
 # What below raw/ only the controller writes. Jobs, and whoever can write to their share, have no part in it:
-# the playbook never fetches it, and lists in FOREIGN what lay on the share under such a name.
+# the playbook never fetches it, and lists in FOREIGN what lay on the share under such a name, or is another
+# user's.
 OF_CONTROLLER = ("switches.*", "server_power", "paths.jsonl", "nightly.json", "playbook.txt", "foreign.txt")
 FOREIGN = "foreign.txt"
+_OF_STAGES = ("chain.jsonl", "reframe.*.txt")  # what the submit host writes beside the jobs' folders
 LONGEST_LINE = 1 << 20  # a collective over 4,096 named nodes is a line of about 60 kB
 # What a path below raw/ may not be made of.
 _SUBPATH = frozenset({"", ".", ".."})
@@ -59,8 +63,7 @@ def _foreign(path: Path) -> list[str]:
         return []
     names = printable(", ".join(read_bytes(path, LONGEST_LINE).decode(errors="replace").split("\n")))
     return [
-        f"somebody put {names[:200]} on the share, which only the controller writes: it was not taken, and "
-        "what else was changed there is not known"
+        f"somebody put {names[:200]} on the share, which no job writes: what else was changed is not known"
     ]
 
 
@@ -110,6 +113,23 @@ class Run:
         """What `jobs.json` asks of Slurm, read once; None if the run has none. Raises BadInput."""
         path = self.folder / JOBS
         return read_record(path, Jobs) if os.path.lexists(path) else None
+
+    def strays(self) -> list[str]:
+        """Return the problem of what lies below raw/ that neither a planned job nor the controller writes."""
+        planned: set[str] = set()
+        with contextlib.suppress(BadInput):
+            planned = {job.name for job in self.jobs.jobs} if self.jobs else planned
+        odd = sorted(
+            printable(path.name)
+            for path in (self.folder / RAW).glob("*")
+            if planned
+            and job_and_attempt(path.name)[0] not in planned
+            and not any(fnmatchcase(path.name, one) for one in (*OF_CONTROLLER, *_OF_STAGES))
+        )
+        if not odd:
+            return []
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        return [f"raw/ holds {', '.join(odd[:3])[:200]}{more}, which nothing that was planned writes"]
 
     def _lines(self, name: str, kind: type[L]) -> Iterator[L]:
         path = self.folder / name
@@ -283,6 +303,7 @@ def refuse_sealed(folder: Path, then: str) -> None:
 
 
 DEEPEST = 16  # a run's own folders are three deep
+MOST_FILES = 2_000_000  # 4,096 nodes leave a few hundred thousand; each takes memory here, and a line of SUMS
 
 
 def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str]:
@@ -298,8 +319,12 @@ def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str
     found = []
     waiting = [""]
     while waiting:
+        if len(found) > MOST_FILES:
+            most = f"holds more than {MOST_FILES} files"
+            raise BadInput(most, fix="remove what is not the run's", file=folder)
         inside = waiting.pop()
-        for entry in sorted(os.scandir(folder / inside), key=lambda entry: entry.name):
+        entries = islice(os.scandir(folder / inside), MOST_FILES + 1)
+        for entry in sorted(entries, key=lambda entry: entry.name):
             name = f"{inside}/{entry.name}" if inside else entry.name
             flaw = _flaw(folder, name, entry)
             if flaw is None and entry.is_dir(follow_symlinks=False):

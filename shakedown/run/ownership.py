@@ -29,7 +29,8 @@ def is_of_nodes(file: str) -> bool:
     """Return whether a file of a job's folder is one that nodes write and sign."""
     return not (
         file in _OF_SUBMIT
-        or file.startswith((_OF_REFRAME, "signed."))
+        # A dot: what is being written aside, and `.nfs...`, a removed file that somebody still has open.
+        or file.startswith((_OF_REFRAME, "signed.", "."))
         or file.endswith((".partial", ".new"))
         or "/" in file
     )

@@ -4,9 +4,10 @@ Who can write there as the jobs' user, as the root of any node can, may put a li
 file is due. The submit host's user has files that no node may read or write, so that host opens nothing there
 in another way; what is read of a copy of the run goes through `records.reading`. Every part of a path is
 opened by itself with O_NOFOLLOW (open(2)): Python has no call of openat2, whose RESOLVE_NO_SYMLINKS says the
-same.
+same. What another user owns was put there by that user, and only its owner may write what is made here.
 """
 
+import errno
 import fcntl
 import os
 import stat
@@ -19,13 +20,15 @@ from shakedown.records.writing import append_whole
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ALL, _OWN = 0o755, 0o644  # a group that may write there could take the place of the jobs' user
+_TRIES = 3  # NFS: a file that another host replaces is stale once, and is there when it is opened again
 
 
 class Share:
     """The folder of a run; paths are absolute, and lie below it.
 
-    Everything here raises OSError: a part of the path is a link or no folder, the file is not plain or too
-    large, or the system refuses. ValueError: a path that does not lie below the folder.
+    Everything here raises OSError: a part of the path is a link, no folder or another user's, the file is not
+    plain or too large, or the system refuses. ValueError: a path that does not lie below the folder.
     """
 
     def __init__(self, root: Path) -> None:
@@ -40,22 +43,26 @@ class Share:
                     raise ValueError(f"{path} leaves the run")
                 if make:
                     with suppress(FileExistsError):
-                        os.mkdir(part, dir_fd=at)
+                        os.mkdir(part, _ALL, dir_fd=at)
                 inner = os.open(part, _FOLDER, dir_fd=at)
                 os.close(at)
                 at = inner
+                self._refuse_of_others(at, path)
             yield at
         finally:
             os.close(at)
 
     @contextmanager
-    def open(self, path: Path, flags: int, mode: int = 0o666) -> Iterator[int]:
+    def open(self, path: Path, flags: int, mode: int = _OWN) -> Iterator[int]:
         """Open a plain file with open(2)'s flags; give its descriptor."""
         with self._folder(path.parent) as folder:
-            file = os.open(path.name, flags | _PLAIN, mode, dir_fd=folder)
+            file = os.open(path.name, flags & ~os.O_TRUNC | _PLAIN, mode, dir_fd=folder)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise OSError(f"{path} is not a plain file")
+            self._refuse_of_others(file, path)
+            if flags & os.O_TRUNC:
+                os.ftruncate(file, 0)
             yield file
         finally:
             os.close(file)
@@ -72,12 +79,18 @@ class Share:
 
     def read(self, path: Path, most: int = LARGEST_OUTPUT) -> bytes:
         """Return what a file of at most so many bytes holds."""
-        with self.open(path, os.O_RDONLY) as file, os.fdopen(os.dup(file), "rb") as content:
-            if os.fstat(file).st_size > most:
-                raise OSError(f"{path} is larger than {most} bytes")
-            return content.read(most)
+        for left in reversed(range(_TRIES)):
+            try:
+                with self.open(path, os.O_RDONLY) as file, os.fdopen(os.dup(file), "rb") as content:
+                    if os.fstat(file).st_size > most:
+                        raise OSError(f"{path} is larger than {most} bytes")
+                    return content.read(most)
+            except OSError as error:
+                if error.errno != errno.ESTALE or not left:
+                    raise
+        raise AssertionError
 
-    def write(self, path: Path, content: bytes, mode: int = 0o666) -> None:
+    def write(self, path: Path, content: bytes, mode: int = _OWN) -> None:
         """Write a file that is either the old or the new one; a link of its name is replaced."""
         aside = f".{path.name[:200]}.{os.getpid()}.new"
         with self._folder(path.parent) as folder:
@@ -113,6 +126,14 @@ class Share:
             fcntl.flock(file, fcntl.LOCK_EX)
             content = chain.read()
             append_whole(file, line_after(content[: content.rfind(b"\n") + 1].splitlines()))
+        if not content:
+            with self._folder(path.parent) as folder, suppress(OSError):  # the new name, as `settle`
+                os.fsync(folder)
+
+    def _refuse_of_others(self, file: int, path: Path) -> None:
+        ours = {self._root.stat().st_uid, os.geteuid()}  # a server may map ours to another
+        if (owner := os.fstat(file).st_uid) not in ours:
+            raise OSError(errno.EPERM, f"belongs to user {owner}, who is not the jobs'", str(path))
 
     @staticmethod
     def _unlink(name: str, folder: int) -> None:

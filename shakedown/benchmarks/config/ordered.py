@@ -51,7 +51,8 @@ def plan_ordered(draft: PlanDraft) -> None:
 
 def _unread(what: str, systems: Collection[str]) -> str:
     """Return why a switch does not tell an item, or nothing."""
-    if systems == {"linux"} or (what == "system" and all(known(nos).version for nos in systems)):
+    of_reading = {"system": "version", "model": "model"}.get(what)
+    if all(nos == "linux" or (of_reading and getattr(known(nos), of_reading)) for nos in systems):
         return ""
     return f"the {what} of {', '.join(sorted(systems))} is not read here: look at the switch"
 
@@ -92,8 +93,8 @@ def ordered_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
             if what == COUNT:
                 there = str(item.params["there"])
                 yield _compared(plan, item, host, wanted, [there], "the inventory", _exactly)
-            elif host in parts:  # else it was not read: NOT-RUN
-                told, who, fits = _found(what, parts[host], bought[str(item.params["class"])], folder)
+            elif host in parts or what in _OF_SWITCH:  # else it was not read: NOT-RUN
+                told, who, fits = _found(what, host, parts[host], bought[str(item.params["class"])], folder)
                 yield _compared(plan, item, host, wanted, told, who, fits)
 
 
@@ -127,6 +128,14 @@ def _version(wanted: str, found: str) -> bool:
 
 def _named(wanted: str, found: str) -> bool:
     return words(wanted) <= words(found)
+
+
+def _model_of_switch(wanted: str, found: str) -> bool:
+    """Whether each part with a number is there: `Z9664F-ON` is what SONiC calls DellEMC-Z9664f-O64."""
+    parts = [
+        set(re.findall(r"[a-z0-9]*\d[a-z0-9]*", one.lower().replace("msn", "sn"))) for one in (wanted, found)
+    ]
+    return parts[0] <= parts[1]
 
 
 def _gpu(wanted: str, found: str) -> bool:
@@ -176,6 +185,8 @@ _OF_GPU: dict[str, tuple[str, Fits]] = {
     "pcie_generation": ("pcie_generation", _exactly),
     "pcie_width": ("pcie_width", _exactly),
 }
+# Of a switch that is no Linux of ours: by its reading.
+_OF_SWITCH: dict[str, Fits] = {"model": _model_of_switch, "system": _version}
 # Attributes that are counted in another unit than they are ordered in.
 _UNITS = {
     "memory_kib": (2**20, " GiB"),
@@ -187,17 +198,16 @@ _UNITS = {
 
 
 def _found(
-    what: str, parts: Sequence[Component], bought: Mapping[str, str], folder: Path
+    what: str, host: str, parts: Sequence[Component], bought: Mapping[str, str], folder: Path
 ) -> tuple[Told, str, Fits]:
     """Return what tells an item, who says so, and how it is compared; bought: the items of its class."""
     group, _, rest = what.partition(".")
     nodes = [part for part in parts if part.kind in ("node", "switch")]
-    if what in _OF_NODE:
-        attribute, fits = _OF_NODE[what]
+    if what in _OF_SWITCH and (read := of_switch(folder, host, model=what == "model")):
+        return [read], "its reading", _OF_SWITCH[what]
+    if what == "system" or what in _OF_NODE:
+        attribute, fits = _OF_NODE.get(what, ("os", _version))
         return _all(nodes, attribute), "the snapshot", fits
-    if what == "system":
-        read = of_switch(folder, nodes[0].host) if nodes else ""
-        return [read] if read else _all(nodes, "os"), "its reading", _version
     if group == "gpus":
         return _of_gpus(rest, [part for part in parts if part.kind == "gpu"])
     if group == "drivers":

@@ -55,15 +55,16 @@ def _version(part: str, found: str) -> str:
     return f"NGC {container[1]} ({found})" if container else found
 
 
-def of_switch(folder: Path, switch: str) -> str:
-    """Return the version of a switch's system from the config stage's reading; empty: it was not read."""
+def of_switch(folder: Path, switch: str, *, model: bool = False) -> str:
+    """Return the version of a switch's system, or its model, by its config stage's reading, or nothing."""
     reading = folder / RAW / _SWITCHES / f"{switch}.after.json"
     try:
         read = load_reading(reading)
     except (BadInput, OSError):
         return ""
-    version = known(read.nos).version
-    return version({label: output.stdout for label, output in read.outputs.items()}) if version else ""
+    system = known(read.nos)
+    outputs = {label: output.stdout for label, output in read.outputs.items()}
+    return system.says(system.model if model else system.version, outputs)
 
 
 # Another version is no fault. But a figure that is missed, or beaten, is read differently when it was made

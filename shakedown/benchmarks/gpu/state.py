@@ -274,7 +274,7 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
                 fabric=_fabric(fabric, uuid),
                 remap_pending=_flag(remap.get("remapped_rows.pending")),
                 remap_failed=_flag(remap.get("remapped_rows.failure")),
-                numa=look.numa.get(_sysfs(pci)),
+                numa=look.numa.get(sysfs_address(pci)),
                 limit_w=_watts(row.get("power.limit")),
             )
         )
@@ -408,7 +408,7 @@ def _flag(value: object) -> bool | None:
     return {"yes": True, "no": False, "1": True, "0": False}.get(str(value).lower())
 
 
-def _sysfs(pci: str) -> str:
+def sysfs_address(pci: str) -> str:
     """Write nvidia-smi's 00000000:00:06.0 as sysfs does, 0000:00:06.0."""
     domain, _, rest = pci.lower().partition(":")
     return f"{domain[-4:]}:{rest}"

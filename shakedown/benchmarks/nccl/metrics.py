@@ -9,10 +9,10 @@ from pathlib import Path
 from shakedown.benchmarks.base.contract import Moved, Output, Read, Value
 from shakedown.benchmarks.base.output import Deviation, judge_pinning, longer_than_recorded
 from shakedown.benchmarks.gpu.metrics import power
-from shakedown.benchmarks.gpu.state import disturbed
+from shakedown.benchmarks.gpu.state import at_end, disturbed, sysfs_address
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.log_model import TRANSPORTS, NcclChannel, NcclChoice, NcclIbDevice, NcclLog
-from shakedown.benchmarks.nccl.output import parse_nccl
+from shakedown.benchmarks.nccl.output import WHOLE_PCI, parse_nccl
 from shakedown.benchmarks.nccl.output_model import (
     NcclResult,
     NcclRow,
@@ -351,9 +351,26 @@ def _checked(run: NcclResult, output: Output[NcclSettings], file: Path) -> NcclR
         what = f"it reduced by {', '.join(sorted(strange))}, sum was planned"
     elif run.validation == 0 or not checked(run.rows, operation):
         what = "the data were not checked"
-    if what:
+    if what := what or _elsewhere(run, output):
         raise BadInput(what, fix="run it as planned", file=file)
     return run
+
+
+def _elsewhere(run: NcclResult, output: Output[NcclSettings]) -> str:
+    """Return where a run was, or by which NCCL, that another witness contradicts; empty if none does."""
+    nodes, log = output.record.nodes, f"{output.record.test}.log"
+    for gpu in run.devices:
+        node = nodes[0] if len(nodes) == 1 else node_of(gpu.host, nodes)
+        if node is None and any(node_of(other, nodes) for other in run.hosts):
+            return f"rank {gpu.rank} ran on {gpu.host}, which is none of {', '.join(nodes)}"
+        look = at_end(output.folder, node) if node else None
+        places = {sysfs_address(one.pci) for one in look.gpus} if look else set()
+        if places and WHOLE_PCI.match(gpu.pci) and not any(at.startswith(gpu.pci.lower()) for at in places):
+            return f"rank {gpu.rank} ran on the GPU {gpu.pci}, which nvidia-smi does not show on {node}"
+    said = re.findall(r"NCCL version ([0-9.]+)", output.folder.text(log)) if output.folder.holds(log) else []
+    if run.nccl_version and said and run.nccl_version not in said:
+        return f"it names NCCL {run.nccl_version}, its log {said[0]}"
+    return ""
 
 
 def _choices(output: Output[NcclSettings]) -> dict[int, str]:

@@ -36,7 +36,7 @@ _DEVICE = re.compile(
     r" device\s+(?P<device>\S+) \[(?P<pci>[0-9a-fA-Fx:.]+)\] (?P<name>.+)\Z"
 )
 _LONGEST_RANK = 1000  # characters of its line
-_WHOLE_PCI = re.compile(r"[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F.]+\Z")
+WHOLE_PCI = re.compile(r"[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F.]+\Z")
 _REDUCED = re.compile(r"# Reducing maxBytes to (\S+) due to memory limitation\Z")
 _RCCL_VERSION = re.compile(r"rccl-tests: Version \S+\Z")
 # NCCL prints its own version to the same stream (NCCL_DEBUG=VERSION or higher).
@@ -187,7 +187,7 @@ class _Text:
             what = "the list of ranks is not complete (Rank 0, 1, 2, ...)"
             self.source.refuse(what, line=lines[0], fix="capture rank 0's output alone, whole")
         # Before 2.17 only the bus is printed, which GPUs of a virtual machine may share.
-        places = [(x.host, x.pci) for x in devices if _WHOLE_PCI.match(x.pci)]
+        places = [(x.host, x.pci) for x in devices if WHOLE_PCI.match(x.pci)]
         if twice := next((place for place in places if places.count(place) > 1), None):
             what = f"two ranks on the GPU {twice[1]} of {twice[0]}"
             self.source.refuse(what, line=lines[0], fix="give each rank a GPU of its own")

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Moved, Output, Value
 from shakedown.benchmarks.base.output import longer_than_recorded
@@ -70,10 +72,15 @@ def _rows(result: PerftestResult, record: OutputRecord) -> Iterator[BandwidthRow
     yield from (latency for latency in result.latency if swept or latency.size_bytes == size)
 
 
+@lru_cache(maxsize=1)  # an output's values and its bytes are asked for one after the other
+def _parsed(text: str, file: Path) -> PerftestResult:
+    return parse_perftest(text, file=file)
+
+
 def _as_set(output: Output[MeshSettings]) -> PerftestResult:
     """Return the result, if it is of what the record says and the job ordered. Raises BadInput."""
     record, order = output.record, output.order
-    result = parse_perftest(output.text, file=output.file)
+    result = _parsed(output.text, output.file)
     for wrong, fix in (
         _another(result, record),
         _elsewhere(result, output),

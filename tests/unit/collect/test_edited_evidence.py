@@ -307,6 +307,25 @@ def test_nccl_ran_as_planned(printed, instead, says, recorded_run):
 
 
 @cases(
+    "printed, instead, says",
+    (
+        r"0000:00:07\]",
+        "0000:00:17]",
+        "rank 1 ran on the GPU 0000:00:17, which nvidia-smi does not show on n2",
+    ),
+    (r"on +n2 device", "on n9 device", "rank 1 ran on n9, which is none of n1, n2"),
+    (r"nccl-library=22809", "nccl-library=21805", "it names NCCL 2.18.5, its log 2.28.9"),
+)
+def test_nccl_ran_where_other_witnesses_say(printed, instead, says, recorded_run):
+    """Catches: figures of another host's GPUs, or of another NCCL, in every repeat alike, which PASS."""
+    run = recorded_run("h200x2_nodes_healthy")
+    for path in run.glob("raw/collective.nccl0*/nccl_all_reduce.r*.txt"):
+        path.write_text(re.sub(printed, instead, path.read_text()))
+    found = [m for m in gather(run)[0] if m.raw and "/collective.nccl0" in m.raw and m.unit == "GB/s"]
+    assert found and all(m.problem and says in m.problem.message for m in found)
+
+
+@cases(
     "key, value, says",
     ("taken", "2026-11-19T17:20:17+00:00", "a look of 2026-11-19 17:20:17, the job ran"),
     ("node", "gpu2", "is of gpu2: it says nothing of gpu1"),

@@ -120,6 +120,61 @@ def test_a_snapshot_of_another_run_or_time_is_no_evidence(recorded_run, shakedow
     assert (verdict.outcome, words in verdict.reason) == ("INCONCLUSIVE", True), verdict.reason
 
 
+@cases(
+    "part, change, words",
+    (("node", "n2"), {"name": "n1"}, "inventory.json: n2 calls itself n1, which is another host's name"),
+    (("nic", "fab0"), {"name": "fab9"}, "inventory.json calls nic fab0 of n2 fab9"),
+    (("nic", "fab1"), {"name": "fab0"}, "inventory.json has nic fab0 of n2 twice"),
+)
+def test_a_part_of_two_names_or_two_of_one_is_no_evidence(recorded_run, shakedown, part, change, words):
+    """Catches: a node or NIC that the snapshot names otherwise than itself, and PASS."""
+    run = recorded_run("lab_healthy")
+    with edited(run / "inventory.json") as snapshot:
+        for one in snapshot["components"]:
+            if (one["host"], one["kind"], one["name"]) == ("n2", *part):
+                one.update(change)
+    verdict, _ = collected(shakedown, run)
+    assert (verdict.outcome, words in verdict.problems[0]) == ("INCONCLUSIVE", True), verdict.problems
+
+
+@cases(
+    "own, words",
+    ({}, None),
+    ({"run": "another"}, "raw/paths.jsonl is of run another, not 20261120T132502Z"),
+    ({"run": None}, "raw/paths.jsonl is of run unknown"),
+    ({"taken": "2026-11-20T13:00:00Z"}, "before the run was planned at"),
+    ({"taken": "2026-11-20T23:00:00Z"}, "after the last job had ended at"),
+    ({"taken": None}, "which is no time"),
+)
+def test_paths_of_another_run_or_time_are_no_evidence(recorded_run, shakedown, own, words):
+    """Catches: last year's way of each flow, by which a good spine is blamed or a bad one is not."""
+    run = recorded_run("lab_healthy")
+    path = {"schema": 1, "source": "n1", "sink": "n2", "rail": "rail0", "spine": "spine1"}
+    path |= {"run": "20261120T132502Z", "taken": "2026-11-20T13:30:00Z"} | own
+    (run / "raw/paths.jsonl").write_text(json.dumps({k: v for k, v in path.items() if v}) + "\n")
+    assert shakedown("collect", run)[0] == 0
+    assert (run / "paths.jsonl").exists() == (words is None)
+    verdict = judge_folder(run)
+    assert verdict.outcome == ("PASS" if words is None else "INCONCLUSIVE")
+    assert words is None or words in verdict.reason
+
+
+@cases(
+    "name, words",
+    ("notes.txt", "raw/ holds notes.txt, which nothing that was planned writes"),
+    ("fabric.better.a1/job.json", "raw/ holds fabric.better.a1"),
+    ("reframe.fabric.txt", None),
+)
+def test_what_nothing_planned_writes_is_named(recorded_run, shakedown, name, words):
+    """Catches: a file that somebody put among the raw ones, of which the verdict says nothing."""
+    run = recorded_run("lab_healthy")
+    (run / "raw" / name).parent.mkdir(exist_ok=True)
+    (run / "raw" / name).write_text("{}")
+    verdict, _ = collected(shakedown, run)
+    assert verdict.outcome == ("PASS" if words is None else "INCONCLUSIVE")
+    assert words is None or words in verdict.reason
+
+
 def test_a_switch_that_was_not_read_after_a_stage_is_not_run(recorded_run, shakedown):
     """Catches: a leaf that went away in mid-stage, judged from what another stage read."""
     run = recorded_run("lab_healthy")

@@ -200,14 +200,15 @@ def test_a_site_keeps_variables_of_its_own(tmp_path):
     refused(r"all.yml:2: variable 'slurm_manager' is not known -- write manage", check_names, tmp_path)
 
 
-def test_files_that_only_exhaust_memory_are_refused(tmp_path):
-    """Catches: `plan` that hangs over merges of merges, or reads a sparse file of 1 TB."""
+@pytest.mark.parametrize("level", ["{{<<: [{}]}}", "[{}]"], ids=["merges", "aliases alone"])
+def test_files_that_only_exhaust_memory_are_refused(tmp_path, level):
+    """Catches: `plan` that hangs over merges or aliases of aliases, or reads a sparse file of 1 TB."""
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "hosts.yml").write_text("all: {}\n")
     file = tmp_path / "group_vars/all.yml"
     file.write_text("a: &a {k: 1}\nb: {<<: [*a, *a], c: *a}\n" * 3)
     check_names(tmp_path)
-    levels = (f"m{i}: &m{i} {{<<: [{', '.join([f'*m{i - 1}'] * 9)}]}}\n" for i in range(1, 9))
+    levels = (f"m{i}: &m{i} {level.format(', '.join([f'*m{i - 1}'] * 9))}\n" for i in range(1, 9))
     file.write_text("m0: &m0 {k: v}\n" + "".join(levels))
     refused(r"all.yml:[67]: its merges and aliases are more than", check_names, tmp_path)
     os.truncate(file, 1 << 40)

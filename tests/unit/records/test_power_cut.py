@@ -68,8 +68,13 @@ def test_a_file_written_aside_stays(disk, tmp_path):
 
 def test_an_appended_line_is_on_disk_when_the_call_returns(disk, tmp_path):
     """Catches: a job that ran and is in no chain after a power cut."""
-    append_line(tmp_path / "chain.jsonl", b"{}")
-    assert (tmp_path / "chain.jsonl").stat().st_ino in disk.synced
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    append_line(tmp_path / "a/outputs.jsonl", b"{}")
+    Share(tmp_path).append(tmp_path / "b/chain.jsonl", lambda _: b"{}")
+    # The file, and its name: it was not there before.
+    for path in ("a/outputs.jsonl", "b/chain.jsonl", "a", "b"):
+        assert (tmp_path / path).stat().st_ino in disk.synced, path
 
 
 @pytest.mark.slow

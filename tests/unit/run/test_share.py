@@ -1,5 +1,6 @@
 """The one door to a run's folder on a share that others write to."""
 
+import errno
 import importlib
 import json
 import os
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.evidence.attest import manifest
+from shakedown.evidence.job_folder import note_contents
 from shakedown.onnode.journal import Clock, Journal
+from shakedown.records.writing import append_line
 from shakedown.run import chain
 from shakedown.run.share import Share
 
@@ -111,6 +115,63 @@ def test_a_line_is_appended_whole_or_not_at_all(run, monkeypatch):
         chain.add(run / "raw", name, "0" * 64, "JobId=1\n")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [json.loads(line["line"])["number"] for line in lines[2:]] == [3, 4]
+
+
+@pytest.mark.parametrize(("stale", "read"), [(2, True), (3, False)])
+def test_what_another_host_replaces_on_nfs_is_read_again(run, monkeypatch, stale, read):
+    """Catches: a job whose end is not recorded, as a node wrote its file again while it was read (ESTALE)."""
+    file, real, left = run / "raw/job.a1/file", os.fstat, [stale]
+    file.write_bytes(b"new")
+
+    def fstat(descriptor: int) -> os.stat_result:
+        if left[0] and real(descriptor).st_ino == file.stat().st_ino:
+            left[0] -= 1
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(descriptor)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    if read:
+        assert Share(run).read(file) == b"new"
+    else:
+        with pytest.raises(OSError, match="Stale"):
+            Share(run).read(file)
+
+
+def test_a_write_that_is_short_is_gone_on_with(run, monkeypatch):
+    """Catches: half a line in the chain, which NFS may write and call a success."""
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, content, at: real(file, content[:3], at))
+    Share(run).append(run / "raw/chain.jsonl", lambda _: b'{"line": "0123456789"}')
+    append_line(run / "raw/outputs.jsonl", b"0123456789")
+    assert (run / "raw/chain.jsonl").read_bytes() == b'{"line": "0123456789"}\n'
+    assert (run / "raw/outputs.jsonl").read_bytes() == b"0123456789\n"
+
+
+def test_a_file_that_nfs_keeps_for_who_has_it_open_is_no_output(run):
+    """Catches: `.nfs...` of a removed file in a job's list or a node's: gone tomorrow, and the run spoilt."""
+    job = run / "raw/job.a1"
+    for name in (".nfs00000000000a1b2c", "out.n1.txt"):
+        (job / name).write_text("1\n")
+    note_contents(job)
+    assert json.loads((job / "files.json").read_text()).keys() == {"out.n1.txt"}
+    assert manifest(job, "n1", ["n1"], first=True)["files"].keys() == {"out.n1.txt"}
+
+
+def test_two_writers_leave_each_line_whole(run):
+    """Catches: two ReFrames, or two tasks of a node, of whose lines one is lost or cut."""
+    chain, journal, each = run / "raw/chain.jsonl", run / "raw/outputs.n1.jsonl", 40
+    children = []
+    for writer in range(2):
+        if not (child := os.fork()):
+            for n in range(each):
+                Share(run).append(chain, lambda lines, who=writer: b"%d %d" % (len(lines), who))
+                append_line(journal, b"%d %d " % (n, writer) + b"x" * 5000)
+            os._exit(0)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0]
+    assert [int(line.split()[0]) for line in chain.read_text().splitlines()] == list(range(2 * each))
+    lines = journal.read_text().splitlines()
+    assert len(lines) == 2 * each and {len(line.split()[2]) for line in lines} == {5000}
 
 
 @pytest.fixture

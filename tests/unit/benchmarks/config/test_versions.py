@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shakedown.benchmarks.config.ordered import delivered
+from shakedown.benchmarks.config.ordered import _found, _unread, delivered
 from shakedown.benchmarks.config.versions import _told, of_programs, same
 from shakedown.benchmarks.planning import site_of
 from shakedown.collect.run import collect
@@ -268,19 +268,19 @@ def told_by_programs(folder: Path) -> None:
             (folder / f"software.{node}.{name}.json").write_text(json.dumps({"found": found}))
 
 
-def reading(folder: Path, switch: str, text: str) -> None:
+def reading(folder: Path, switch: str, text: str, nos: str = "enterprise_sonic", platform: str = "") -> None:
     """The config stage's reading of one switch."""
     folder.mkdir(exist_ok=True)
     output = {"command": "cat /etc/sonic/sonic_version.yml", "stdout": text}
     one = {
         "schema": 1,
         "switch": switch,
-        "nos": "enterprise_sonic",
+        "nos": nos,
         "when": "after",
         "taken": "2026-11-20T08:00:00Z",
         "classes": {"priority": 3, "traffic_class": 3, "queue": 3, "cnp_queue": 6},
         "cabling": [{"port": "Ethernet0", "host": "n1", "netdev": "eth2", "rail": "rail0"}],
-        "outputs": {"version": output},
+        "outputs": {"version": output, "platform": {"command": "show platform", "stdout": platform}},
     }
     (folder / f"{switch}.after.json").write_text(json.dumps(one))
 
@@ -413,3 +413,63 @@ def test_what_no_program_could_tell_is_said_in_the_plan():
 def test_versions_are_compared_by_their_parts(published, found, cut, alike):
     """Catches: text compared letter by letter, so that 28.39.100 begins 28.39.1002."""
     assert same(published, found, cut=cut) is alike
+
+
+# What systems print of themselves: `show version`, and where it has no model, of their platform.
+OF_SYSTEMS = (
+    ("eos", '{"modelName": "DCS-7060DX5-64S-F", "version": "4.31.2F"}', "", "DCS-7060DX5-64S", "4.31.2F"),
+    (
+        "nxos",
+        '{"nxos_ver_str": "10.3(4a)", "chassis_id": "Nexus9000 C9364D-GX2A Chassis"}',
+        "",
+        "C9364D-GX2A",
+        "10.3(4a)",
+    ),
+    (
+        "os10",
+        "Dell SmartFabric OS10 Enterprise\nOS Version: 10.5.5.3\nBuild Version: 10.5.5.3.86\n"
+        "System Type: Z9432F-ON\n",
+        "",
+        "Z9432F-ON",
+        "10.5.5.3",
+    ),
+    (
+        "os9",
+        "Dell Real Time Operating System Software\nDell Operating System Version:  2.0\n"
+        "Dell Application Software Version:  9.14(2.4)\nSystem Type: Z9100-ON\n",
+        "",
+        "Z9100-ON",
+        "9.14(2.4)",
+    ),
+    (
+        "cumulus",
+        'NAME="Cumulus Linux"\nVERSION_ID=5.9.1\n',
+        '{"manufacturer": "Nvidia", "product-name": "SN5600"}',
+        "MSN5600",
+        "5.9.1",
+    ),
+    (
+        "enterprise_sonic",
+        "build_version: '4.3.0-Enterprise_Standard'\n",
+        "Platform: x86_64-dellemc_z9664f_c3000-r0\nHwSKU: DellEMC-Z9664f-O64\nASIC: broadcom\n",
+        "Z9664F-ON",
+        "4.3.0-Enterprise_Standard",
+    ),
+)
+
+
+@pytest.mark.parametrize(("nos", "version", "platform", "model", "system"), OF_SYSTEMS)
+@pytest.mark.parametrize(("what", "wanted"), [("", ""), ("model", "Z9332F-ON"), ("system", "1.2.3")])
+def test_a_switch_of_each_system_is_the_one_that_was_ordered(
+    tmp_path, nos, version, platform, model, system, what, wanted
+):
+    """Catches: another switch than was paid for, or another system on it, which nobody read."""
+    (tmp_path / "raw").mkdir()
+    reading(tmp_path / "raw/switches.config", "leaf0", version, nos, platform)
+    for item, ordered in ({"model": model, "system": system} | ({what: wanted} if what else {})).items():
+        told, who, fits = _found(item, "leaf0", (), {}, tmp_path)
+        assert who == "its reading" and [fits(ordered, one) for one in told] == [item != what], (
+            told,
+            ordered,
+        )
+    assert not _unread("model", {nos}) and not _unread("system", {nos})

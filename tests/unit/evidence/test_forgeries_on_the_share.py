@@ -1,0 +1,340 @@
+"""What root of a node, or another user, does to a run on the share once its nodes have signed."""
+
+# ruff: noqa: D103  (what is done says its name)
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from ordered import World, reseal
+from test_forgeries import LATENCY, OUTPUT, WRITE
+
+from shakedown.records.reading import BadInput
+from shakedown.run.folder import OF_CONTROLLER, RAW
+from shakedown.run.share import Share
+from tests.kit.key import NEEDS_SSH_KEYGEN
+
+pytestmark = [pytest.mark.slow, NEEDS_SSH_KEYGEN]
+CHECKOUT = Path(__file__).parents[3]
+FETCH = yaml.safe_load((CHECKOUT / "playbooks/parts/verdict.yml").read_text())[0]
+
+PLACES = {
+    "an output": OUTPUT,
+    "a journal": f"{WRITE}/outputs.n1.jsonl",
+    "counters": f"{WRITE}/counters.n1.after.json",
+    "a node's list": f"{WRITE}/signed.n1.json",
+    "a signature": f"{WRITE}/signed.n1.link.json",
+    "job.json": f"{WRITE}/job.json",
+    "files.json": f"{WRITE}/files.json",
+    "slurm.txt": f"{WRITE}/slurm.txt",
+    "spec.json": f"{WRITE}/spec.json",
+    "nodes.txt": f"{WRITE}/nodes.txt",
+    "rfm_job.err": f"{WRITE}/rfm_job.err",
+    "rfm_job.out": f"{WRITE}/rfm_job.out",
+    "chain.jsonl": "raw/chain.jsonl",
+    "a job": WRITE,
+    "a new job": "raw/fabric.better.a1",
+    "a new file": "raw/notes.txt",
+    "a new output": f"{WRITE}/better.n1.txt",
+    "a removed file still open": f"{WRITE}/.nfs000000000123",
+    "switches.fabric": "raw/switches.fabric",
+    "server_power": "raw/server_power",
+    "paths.jsonl": "raw/paths.jsonl",
+    "foreign.txt": "raw/foreign.txt",
+}
+
+
+def removed(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def longer(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"\n")
+
+
+def other(path: Path) -> None:
+    """Of another job, or something of its own."""
+    source = path.parents[1] / Path(LATENCY).name / path.name
+    path.write_bytes(source.read_bytes() if source.exists() else b'{"schema": 1}\n')
+
+
+def linked(path: Path) -> None:
+    removed(path)
+    path.symlink_to("/etc/passwd")
+
+
+def piped(path: Path) -> None:
+    removed(path)
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    removed(path)
+    path.mkdir()
+    (path / "inner").write_text("1\n")
+
+
+def huge(path: Path) -> None:
+    """A terabyte that takes no room on the share."""
+    with path.open("ab") as file:
+        file.truncate(1 << 40)
+
+
+def nested(path: Path) -> None:
+    path.write_bytes(b"[" * 1_000_000)
+
+
+def twice(path: Path) -> None:
+    text = path.read_text().rstrip()
+    path.write_text(text[:-1] + ', "schema": 1}\n')
+
+
+ACTIONS: dict[str, Callable[[Path], None]] = {
+    f.__name__: f for f in (removed, emptied, cut, longer, other, linked, piped, folder, huge, nested, twice)
+}
+# By `place, what is done to it`; what names it, nothing where it changes nothing.
+FORGERIES: dict[str, str] = {
+    "an output, removed": "was signed by n1 and is not in the bundle",
+    "an output, emptied": "was changed after its node had signed it",
+    "an output, cut": "was changed after its node had signed it",
+    "an output, longer": "was changed after its node had signed it",
+    "an output, other": "was changed after its node had signed it",
+    "an output, linked": "was signed by n1 and is not in the bundle",
+    "an output, piped": "was signed by n1 and is not in the bundle",
+    "an output, folder": "was signed by n1 and is not in the bundle",
+    "an output, huge": "was signed by n1 and is not in the bundle",
+    "an output, nested": "was changed after its node had signed it",
+    "a journal, removed": "was signed by n1 and is not in the bundle",
+    "a journal, emptied": "was changed after its node had signed it",
+    "a journal, cut": "was changed after its node had signed it",
+    "a journal, other": "was changed after its node had signed it",
+    "a journal, linked": "was signed by n1 and is not in the bundle",
+    "a journal, nested": "was changed after its node had signed it",
+    "counters, removed": "was signed by n1 and is not in the bundle",
+    "counters, cut": "was changed after its node had signed it",
+    "counters, other": "was changed after its node had signed it",
+    "counters, piped": "was signed by n1 and is not in the bundle",
+    "counters, twice": "was changed after its node had signed it",
+    "a node's list, removed": "signed.n1.json: is missing",
+    "a node's list, cut": "signed.n1.json: ",
+    "a node's list, other": "signed.n1.json: is of another job",
+    "a node's list, twice": "duplicate key 'schema'",
+    "a node's list, nested": "is nested too deeply",
+    "a signature, removed": "signed.n1.link.json is missing or no signature",
+    "a signature, cut": "signed.n1.link.json is missing or no signature",
+    "a signature, longer": "",
+    "a signature, other": "is not what n1 signed",
+    "job.json, removed": "has no job.json that can be read",
+    "job.json, longer": "job.json: was changed after the job had ended",
+    "job.json, other": "is of another job",
+    "job.json, linked": "has no job.json that can be read",
+    "job.json, nested": "has no job.json that can be read",
+    "job.json, twice": "has no job.json that can be read",
+    "files.json, removed": "files.json: is not the list of when the job had ended",
+    "files.json, other": "files.json: is not the list of when the job had ended",
+    "files.json, huge": "files.json: is not the list of when the job had ended",
+    "slurm.txt, emptied": "slurm.txt: was changed after the job had ended",
+    "slurm.txt, other": "Slurm's own record 4",
+    "slurm.txt, folder": "slurm.txt: chain broken",
+    "spec.json, removed": "the job had other settings than were ordered",
+    "spec.json, nested": "the job had other settings than were ordered",
+    "nodes.txt, removed": "was signed by n1 and is not in the bundle",
+    "nodes.txt, longer": "was changed after its node had signed it",
+    "rfm_job.err, removed": "rfm_job.err: chain broken",
+    "rfm_job.err, longer": "rfm_job.err: was changed after the job had ended",
+    "rfm_job.out, removed": "",
+    "rfm_job.out, nested": "",
+    "rfm_job.out, huge": "",
+    "chain.jsonl, removed": "is missing: nothing says which jobs there were",
+    "chain.jsonl, cut": "is no job of the chain",
+    "chain.jsonl, longer": "",
+    "chain.jsonl, nested": "is no job of the chain",
+    "a job, removed": "the job was run and this is not in the bundle",
+    "a job, linked": "the job was run and this is not in the bundle",
+    "a new job, folder": "raw/ holds fabric.better.a1, which nothing that was planned writes",
+    "a new job, linked": "",
+    "a new file, other": "raw/ holds notes.txt, which nothing that was planned writes",
+    "a new file, huge": "",
+    "a new output, other": "better.n1.txt: unsigned: no word of n1",
+    "a new output, folder": "",
+    "a removed file still open, other": "",
+    "switches.fabric, folder": "somebody put switches.fabric on the share",
+    "server_power, folder": "somebody put server_power on the share",
+    "paths.jsonl, other": "somebody put paths.jsonl on the share",
+    "foreign.txt, other": "somebody put foreign.txt on the share",
+}
+
+
+def fetched(share: Path, raw: Path) -> None:
+    """Bring home what lies on the share, with the playbook's own words."""
+    assert tuple(FETCH["vars"]["verdict_own"]) == OF_CONTROLLER
+    (sync,) = (task for task in FETCH["tasks"] if "ansible.posix.synchronize" in task)
+    options = [
+        o for o in sync["vars"]["verdict_rsync"].split("'") if o.startswith("--") and o != "--exclude=/"
+    ]
+    options += [f"--exclude=/{name}" for name in OF_CONTROLLER]
+    foreign = [path.name for own in OF_CONTROLLER for path in share.glob(own)]
+    subprocess.run(
+        ["rsync", "--recursive", "--delete", "--delay-updates", *options, f"{share}/", f"{raw}/"],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    if foreign:
+        (raw / "foreign.txt").write_text("\n".join(foreign))
+
+
+def outcome(w: World, act: Callable[[Path], None]) -> str:
+    """Return what the customer is told of what was done on the share; empty: nothing, and nothing is new."""
+    files = ("results.jsonl", "counters.jsonl", "verdict.json")
+    before = [(w.run / name).read_bytes() for name in files]
+    share = w.run.parent / "share"
+    shutil.copytree(w.run / RAW, share / RAW, ignore=shutil.ignore_patterns(*OF_CONTROLLER))
+    for path in (w.run / RAW).iterdir():
+        if not any(path.match(own) for own in OF_CONTROLLER):
+            removed(path)  # nothing was fetched before
+    act(share)
+    fetched(share / RAW, w.run / RAW)
+    try:
+        reseal(w.run, w.vendor)
+        found = w.verify()
+    except BadInput as refused:
+        return f"refused: {refused}"
+    after = [(w.run / name).read_bytes() for name in files]
+    if found.authentic and found.outcome == "PASS":
+        assert after == before
+        return ""
+    return "\n".join(map(str, found.findings)) or json.loads(after[2])["reason"]
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_what_is_done_on_the_share_is_named_or_harmless(world, forgery):
+    """Catches: a share on which root of a node makes another verdict, ends its reading, or fills a disk."""
+    place, _, action = forgery.rpartition(", ")
+    told = outcome(world, lambda share: ACTIONS[action](share / PLACES[place]))
+    assert FORGERIES[forgery] in told if FORGERIES[forgery] else told == "", told[:600]
+
+
+NOBODY = 54_321
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user")
+# What another user tries on a run that the submit host made; `{}` is the run's folder.
+OF_A_USER: dict[str, str] = {
+    "echo 9 > {}/raw/job.a1/out.n1.txt": "refused",
+    "echo 9 >> {}/raw/job.a1/outputs.n1.jsonl": "refused",
+    "echo 9 >> {}/raw/chain.jsonl": "refused",
+    "rm {}/raw/job.a1/out.n1.txt": "refused",
+    "mv {}/raw/job.a1 {}/raw/job.a2": "refused",
+    "mkdir {}/raw/better.a1": "refused",
+    "ln -s /etc/passwd {}/raw/job.a1/rfm_job.err": "refused",
+    "mkfifo {}/raw/job.a1/spec.json": "refused",
+    "touch -d yesterday {}/raw/job.a1/out.n1.txt": "refused",
+    "chmod 666 {}/raw/job.a1/out.n1.txt": "refused",
+    "truncate -s 1T {}/raw/job.a1/out.n1.txt": "refused",
+    "cp {}/raw/job.a1/out.n1.txt {}/plan.json": "refused",
+    "cat {}/raw/job.a1/session.secret": "refused",
+    "mv {} {}.old": "refused",
+}
+
+
+def run_on_a_share(place: Path) -> tuple[Path, Share]:
+    """Return a run as the submit host makes it, whatever the umask of who runs it."""
+    before = os.umask(0)
+    try:
+        (place / "run").mkdir(mode=0o755)
+        share, job = Share(place / "run"), place / "run/raw/job.a1"
+        share.make_folder(job)
+        for name in ("out.n1.txt", "outputs.n1.jsonl"):
+            share.write(job / name, b"1\n")
+        share.write(job / "session.secret", b"x", 0o600)
+        share.append(place / "run/raw/chain.jsonl", lambda _: b"{}")
+        share.write(place / "run/plan.json", b"{}")
+    finally:
+        os.umask(before)
+    return place / "run", share
+
+
+@pytest.fixture
+def open_place():
+    """A folder that every user may enter, as a share is."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Return all that a run holds."""
+    return {str(path): path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+
+
+@AS_ROOT
+@pytest.mark.parametrize("forgery", OF_A_USER)
+def test_another_user_changes_nothing_on_the_share(open_place, forgery):
+    """Catches: files or folders that the jobs' group, or everybody, may write, as by a umask of 0 or 002."""
+    run, _ = run_on_a_share(open_place)
+    before = contents(run)
+    words = forgery.replace("{}", str(run))
+    done = subprocess.run(
+        ["sh", "-c", words], user=NOBODY, group=0, extra_groups=[], capture_output=True, check=False
+    )
+    assert done.returncode != 0 and b"ermi" in done.stderr, (words, done.stderr)
+    assert contents(run) == before
+
+
+# Where a site's share lets everybody write: another user puts a file or folder of its own there.
+OF_ANOTHER: dict[str, str] = {
+    "puts an output there, raw/job.a1/out.n1.txt": "refused",
+    "puts a chain there, raw/chain.jsonl": "refused",
+    "puts a job's folder there, raw/job.a1": "refused",
+    "puts the folder of all jobs there, raw": "refused",
+}
+
+
+@AS_ROOT
+@pytest.mark.parametrize("forgery", OF_ANOTHER)
+def test_what_another_user_owns_is_not_opened(open_place, forgery):
+    """Catches: words of a job, its nodes, or a chain that a user put there who is not the jobs'."""
+    run, share = run_on_a_share(open_place)
+    theirs = run / forgery.rpartition(", ")[2]
+    os.chown(theirs, NOBODY, NOBODY)
+    out, chain = run / "raw/job.a1/out.n1.txt", run / "raw/chain.jsonl"
+    uses = [lambda: share.read(out), lambda: share.copy(out, run / "copied")]
+    if theirs == chain:
+        uses = [lambda: share.append(chain, lambda _: b"x")]
+    elif theirs.is_dir():
+        uses += [lambda: share.write(out, b"x"), lambda: share.names(out.parent), lambda: share.remove(out)]
+    before = contents(run)
+    for use in uses:
+        with pytest.raises(OSError, match=f"belongs to user {NOBODY}"):
+            use()
+    assert contents(run) == before
+    # The playbook lists it, or what lies in it and is not its owner's, so that the verdict names it.
+    (task,) = (t for t in FETCH["tasks"] if "ansible.builtin.shell" in t)
+    done = subprocess.run(
+        ["sh", "-c", task["ansible.builtin.shell"]["cmd"]],
+        env={"PATH": os.environ["PATH"], "RAW": str(run / RAW), "MOST": "100"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, *found = done.stdout.splitlines()
+    inside = [
+        "chain.jsonl",
+        *(f"job.a1{f}" for f in ("", "/out.n1.txt", "/outputs.n1.jsonl", "/session.secret")),
+    ]
+    assert int(count) == 6
+    assert found == (inside if theirs == run / RAW else [str(theirs.relative_to(run / RAW))])
