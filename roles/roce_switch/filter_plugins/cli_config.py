@@ -247,12 +247,17 @@ _TRIAL = re.compile(
     r"(?ms)^scheduler job name shakedown-undo\s*?\n.*?(?:^end-job\s*?\n|(?=^scheduler ))"
     r"|^scheduler schedule name shakedown-undo\s*?\n(?:[ \t]+[^\n]*\n)*|^feature scheduler\s*?\n"
 )
-_SECRET = re.compile(r"(?i)\b(password|secret|community|passphrase|(\w+-)?key|md5|sha\w*|auth|priv)(?= )(.*)")
+# Words for a secret, a type before one (`7 0822455D0A16`), a trap's community, and who a URL logs in as.
+_SECRET = re.compile(
+    r"(?i)\b((\w+-)?(password|passphrase|secret|community|token|psk|key)(-\w*string)?|md5|sha\w*|auth|priv"
+    r"|authentication text|snmp-server host \S+|[5-9](?= (?=\S*[^\W\d])(?=\S*\d)\S{6}))(?=[ =,:]+\S)"
+    r"(?! permit).*|(?<=://)[^@/ ]+(?=@)"
+)
 
 
 def masked(line: str) -> str:
     """A line that may be shown: what follows a word for a secret is not."""
-    return _SECRET.sub(lambda m: f"{m[1]} ***", line)
+    return _SECRET.sub(lambda m: f"{m[1] or ''} ***".strip(), line)
 
 
 # What a job of NX-OS's scheduler holds that goes back on a configuration.

@@ -132,6 +132,12 @@ def test_a_pending_trial_is_found_and_its_owner_told(nos, told, own, strangers, 
             "",
             ["timer run-r1 (config reload)"],
         ),
+        (
+            "a.timer loaded active waiting /bin/sh -c config load_minigraph -y",
+            "",
+            ["timer a (config load_minigraph)"],
+        ),
+        ("a.timer loaded active waiting /sbin/shutdown -r now", "", ["timer a (shutdown)"]),
         ("process-reboot-cause.timer loaded active waiting Delays process-reboot-cause", "", []),
         (
             "shakedown-undo.timer loaded active waiting sh -c x\nroce-trial.json\nbefore-roce.json",
