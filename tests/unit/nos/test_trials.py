@@ -6,6 +6,8 @@ import pytest
 from rendering import cli, enterprise, nvue
 from rendering import sonic_change as sonic
 
+from tests.switches.cli_device import LOG_LINES
+
 OLD = "hostname leaf1\ninterface e1\n   mtu 1500\n   qos trust cos\n"
 WANTED = "qos profile ROCE\n   qos trust dscp\ninterface e1\n   mtu 9000\n   service-profile ROCE\n"
 OWNED = ["^interface e1 / (qos|service-profile)", "^qos profile ROCE /"]
@@ -98,6 +100,13 @@ def scheduled(job, does):
     [
         ("eos", {"sessions": ""}, "", [], []),
         ("eos", sessions(shop="pendingCommitTimer"), "", ["shop of eve"], []),
+        (
+            "eos",
+            {"sessions": LOG_LINES["eos"] + "\n" + sessions(a="pendingCommitTimer")["sessions"]},
+            "",
+            ["a of eve"],
+            [],
+        ),
         ("eos", sessions(shop="pending", old="completed"), "", [], []),
         ("eos", sessions(**{"shakedown-1": "pendingCommitTimer"}), "shakedown-1", [], []),
         ("eos", sessions(**{"shakedown-1": "pending"}), "", [], ["configure session shakedown-1 abort"]),
