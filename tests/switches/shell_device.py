@@ -129,12 +129,12 @@ class ShellDevice:
 
     def restart(self) -> None:
         """Lose every program and timer, and start with what is saved, after what runs at boot."""
-        timers = [int(path.read_text()) for path in self.home.glob("*.pid")]
-        for group in [*timers, *self.groups]:
+        timers = {int(path.read_text()) for path in self.home.glob("*.pid")}
+        for group in timers | self.groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-        for path in [*self.home.glob("*.pid"), self.home / "pending.json"]:
-            path.unlink(missing_ok=True)
+        for path in (*self.home.glob("*.pid"), *self.home.glob("pending.json")):
+            path.unlink()
         for unit in (self.home / "units").glob("*.service"):
             said = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
             if Path(said["ConditionPathExists"]).exists():

@@ -53,23 +53,16 @@ def cells():
     for nos in PORTS:
         yield Cell(nos, "before", "wrong password", (("denied", True),))
         yield Cell(nos, "before", "pager", (("more", "^show running"),))
-        yield Cell(
-            nos,
-            "in trial",
-            "log lines",
-            (("chatter", "^show (running|startup)"), ("after", TRIAL[nos])),
-            kept=True,
-        )
+        wrong, trial, after = ("mutate", WRONG), ("after", TRIAL[nos]), ("after", CHECKED[nos])
+        yield Cell(nos, "in trial", "log lines", (("chatter", "^show (running|startup)"), trial), kept=True)
         yield Cell(nos, "saving", "odd words", (("odd", SAVE[nos]),))
-        rescue = (("mutate", WRONG), ("odd", "^show running"), ("after", TRIAL[nos]))
-        yield Cell(nos, "in rescue", "odd words", rescue)
+        yield Cell(nos, "in rescue", "odd words", (wrong, ("odd", "^show running"), trial))
         if nos != "os9":
             yield Cell(nos, "in trial", "restart", (("restart_after", TRIAL[nos]),))
-        wrong, after = ("mutate", WRONG), ("after", CHECKED[nos])
         slow = (("^(show|checkpoint)", 2.0), (SAVE[nos], 12.0))
         yield Cell(nos, "every step", "slow", (("lags", slow),), kept=True)
         yield Cell(nos, "in rescue", "slow", (wrong, ("lags", ((".", 1.0),)), after))
-        yield Cell(nos, "in trial", "pager", (("more", "^show running"), ("after", TRIAL[nos])))
+        yield Cell(nos, "in trial", "pager", (("more", "^show running"), trial))
         yield Cell(nos, "saving", "pager", (("more", "^show running"), after))
         yield Cell(nos, "in rescue", "pager", (wrong, ("more", "^show running"), after))
         yield Cell(nos, "saving", "restart", (("restart_after", KEEP.get(nos, "^show startup")), after))
@@ -221,10 +214,8 @@ def test_a_rollback_of_a_shell_brings_back_what_was_there_first(nos, made, play,
     first = play(given, *extra)
     assert first.code == 0, first.output
     drift = switch.running()
-    if nos == "sonic":
-        drift["PORT"]["Ethernet0"]["mtu"] = "1500"
-    else:
-        drift["interface"]["swp2"]["link"]["mtu"] = 1500
+    port = drift["PORT"]["Ethernet0"] if nos == "sonic" else drift["interface"]["swp2"]["link"]
+    port["mtu"] = "1500"
     for path in ("running.json", "etc/config_db.json"):
         (switch.home / path).write_text(json.dumps(drift))
     second = play(given, *extra)
@@ -251,10 +242,7 @@ def test_a_rollback_of_enterprise_sonic_brings_back_what_was_there_first(tmp_pat
     assert not (tmp_path / "originals/leaf1.orig").exists()
 
 
-DELL = """BGP router identifier 10.9.9.9 local AS number 65001
-Neighbor      AS      MsgRcvd  MsgSent  Up/Down    State/Pfx
-10.0.0.1      65000   100      99       1d02h      12
-"""
+DELL = "10.0.0.1      65000   100      99       1d02h      12\n"
 FRR = json.dumps({"default": {"ipv4Unicast": {"peers": {"10.0.0.1": {"state": "Established"}}}}})
 LINK = {"leaf": "leaf1", "leaf_port": "ethernet1/1/4", "spine": "spine1", "spine_port": "e1"}
 LINKED = {**FABRIC, "switches": {"leaves": ["leaf1"], "spines": ["spine1"], "links": [LINK]}}

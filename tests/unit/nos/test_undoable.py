@@ -309,9 +309,7 @@ def test_a_failure_tells_what_failed_and_no_configuration():
     """Catches a whole configuration, keys and all, as the reason why it was not read."""
     text = "hostname leaf1\nusername a secret 5 Zq7\n" * 40 + "banner x\n% Error in this banner: key Zq7\n"
     assert cli.told({"msg": text}, "") == "% Error in this banner: key ***"
-    assert (
-        cli.told({"msg": "non-zero return code", "stderr": "no patch"}, "") == "non-zero return code no patch"
-    )
+    assert cli.told({"msg": "return code 1", "stderr": "no patch"}, "") == "return code 1 no patch"
     assert cli.told({"msg": "Token expired"}, "") == "Token expired"
     assert cli.told({"msg": '{"password": "Zq7"}'}, "") == '{"password ***'
     assert cli.told({}, "the change failed") == "the change failed"
