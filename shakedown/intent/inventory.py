@@ -13,7 +13,13 @@ from pydantic import ValidationError
 
 from shakedown.intent import links, ordered, rules, slurm_block, software, tcp_rules
 from shakedown.intent.acceptance import AcceptanceBase, Ownership
-from shakedown.intent.places import problems_of, refuse, refuse_impossible_date, refuse_no_yaml
+from shakedown.intent.places import (
+    problems_of,
+    refuse,
+    refuse_impossible_date,
+    refuse_no_yaml,
+    refuse_odd_files,
+)
 from shakedown.intent.rules import Problem
 from shakedown.intent.site import Fabric, NoFabric, Site
 from shakedown.intent.slurm_block import SlurmBlock
@@ -35,6 +41,7 @@ def read_site(inventory: Path, acceptance: type[AcceptanceBase]) -> Site:
     """
     if not inventory.exists():
         raise BadInput("no such inventory", fix="name a folder under inventories/", file=inventory)
+    refuse_odd_files(inventory)
     check_names(inventory)
     return site_of(_values(inventory), inventory, acceptance)
 
