@@ -27,7 +27,8 @@ from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.software.output import unusable_software
 from shakedown.collect.outputs import job_measurements
-from shakedown.evidence.job_folder import NODES, given, note_contents, rails_text
+from shakedown.collect.surroundings import rails_text
+from shakedown.evidence.job_folder import NODES, given, note_contents
 from shakedown.evidence.signatures import Order
 from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER as ORDERED

@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import re
+import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -101,9 +102,10 @@ def own_python() -> list[str]:
     """Return the words that start a module of ours with this interpreter, and nothing of a user's.
 
     A package that lies in none of the interpreter's own places is found by PYTHONPATH alone, which is ours
-    then (reframe_tests/settings.py).
+    then (reframe_tests/settings.py), or in the user's own site-packages (`pip install --user`).
     """
-    alone = sys.flags.isolated or "PYTHONPATH" not in os.environ
+    of_user = Path(site.getusersitepackages()).resolve() == SOURCE
+    alone = sys.flags.isolated or not ("PYTHONPATH" in os.environ or of_user)
     return [sys.executable, *(["-I"] if alone else []), "-m"]
 
 

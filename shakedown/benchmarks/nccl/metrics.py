@@ -11,7 +11,15 @@ from shakedown.benchmarks.base.output import Deviation, judge_pinning, longer_th
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.gpu.state import at_end, disturbed, sysfs_address
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.log_model import TRANSPORTS, NcclChannel, NcclChoice, NcclIbDevice, NcclLog
+from shakedown.benchmarks.nccl.log_model import (
+    BY_VERBS,
+    TRANSPORTS,
+    NcclChannel,
+    NcclChoice,
+    NcclIbDevice,
+    NcclLog,
+    without_rdma,
+)
 from shakedown.benchmarks.nccl.output import WHOLE_PCI, parse_nccl
 from shakedown.benchmarks.nccl.output_model import (
     NcclResult,
@@ -30,20 +38,6 @@ from shakedown.statistics.robust import median
 
 # What NCCL calls the link of an RDMA device (src/transport/net_ib), and people do.
 _LINKS = {"roce": ("RoCE", "RoCE"), "ib": ("IB", "InfiniBand")}
-
-
-# Networks that carry data by RDMA verbs, by the names that NCCL's log has for them, and where each was read.
-# Socket is TCP; of any other nothing is known, unless the site names it (acceptance.nccl.expect.plugins).
-VERBS = {
-    r"IB": "NCCL, all releases",
-    r"IBext(_v[0-9]+)?": "nccl-rdma-sharp-plugins of HPC-X and NGC images, to v11 (April 2026)",
-    r"(IB-)?UCX(-RMA|-UCT(-RD)?)?": "the same plugins, by UCX (April 2026)",
-    r"(IB_)?SPCX(_v[0-9]+)?": "NVIDIA's Spectrum-X plugin of HPC-X (2026)",
-    r"gIB": "Google's plugin for A3 Ultra and later (2025)",
-    r"(RCCL-|AMD-)?ANP": "ROCm/amd-anp (May 2026)",
-    r"IB-(ROCM|CAST)|ROCM-IB": "RCCL itself for AMD's NICs, ROCm 7.2 and later (2026)",
-}
-_VERBS = re.compile("|".join(VERBS), re.IGNORECASE)
 
 
 def judge_log(
@@ -128,7 +122,7 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
             yield Deviation(check, wrong, said or "the log names no connection between nodes")
         return
     sockets = [c for c in net if c.network == "Socket"]
-    strange = {str(c.network) for c in net if not _VERBS.fullmatch(str(c.network))}
+    strange = {str(c.network) for c in net if not BY_VERBS.fullmatch(str(c.network))}
     strange |= {c.transport for c in log.channels if c.transport not in TRANSPORTS}
     unknown = sorted(strange - {"Socket", *expect.plugins})
     names = {(d.host, d.index): d for d in log.ib_devices}
@@ -495,13 +489,6 @@ def crossing(
 def _leaves_rdma_out(order: NcclSettings) -> bool:
     """Whether NCCL was told to use no verbs, where they are planned (NCCL user guide, environment)."""
     return not order.expect.interfaces and without_rdma(order.variables)
-
-
-def without_rdma(variables: Mapping[str, str]) -> bool:
-    """Whether NCCL uses no verbs with these variables (NCCL user guide, environment)."""
-    return variables.get("NCCL_IB_DISABLE", "0") != "0" or not _VERBS.fullmatch(
-        variables.get("NCCL_NET", "IB")
-    )
 
 
 def node_of(host: str, nodes: Iterable[str]) -> str | None:

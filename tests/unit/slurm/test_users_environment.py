@@ -114,9 +114,11 @@ def test_a_hostile_environment_changes_no_verdict(tmp_path):
 
 def test_programs_of_nodes_are_isolated_unless_their_path_is_ours(monkeypatch):
     """Catches: a PYTHONPATH of a prolog's or a user's between a job's program and this package."""
-    from shakedown.records.program import own_python
+    from shakedown.records.program import SOURCE, own_python
 
     monkeypatch.setitem(os.environ, "PYTHONPATH", "/ours")
     assert own_python() == [sys.executable, "-m"]
     monkeypatch.delitem(os.environ, "PYTHONPATH")
     assert own_python() == [sys.executable, "-I", "-m"]
+    monkeypatch.setattr("site.getusersitepackages", lambda: str(SOURCE))
+    assert own_python() == [sys.executable, "-m"], "pip install --user"
