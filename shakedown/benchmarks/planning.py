@@ -197,6 +197,14 @@ def _not_asked(site: Site) -> Iterator[NotCovered]:
             why="the intent describes none (no_fabric)",
             key="fabric.no_fabric",
         )
+    rails = sorted({nic.fabric for own in site.tcp_nics.values() for nic in own}, key=natural_key)
+    if len(rails) > 1 and not asked & {"nccl", "torch"}:
+        yield NotCovered(
+            what=f"the rate of each rail: {', '.join(rails)}",
+            why="MPI over TCP takes the rails that its library chooses; of the others is only asked whether "
+            "they carry packets and connections",
+            key="acceptance.nccl",
+        )
     nccl = getattr(site.acceptance, "nccl", None)
     if nccl is None or nccl.server_power is None:
         yield NotCovered(

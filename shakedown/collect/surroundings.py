@@ -140,7 +140,7 @@ def _machine(first: HostReading, last: HostReading, serve: set[int]) -> Iterator
 
 
 def _strays(node: str, both: Both, nics: Nics) -> str:
-    """Say how a node's kernel sent otherwise than planned on these NICs' rails, before or after the job."""
+    """Say how a node sent otherwise than planned on these NICs, and whose link was not up all along."""
     words = dict[str, None]()
     for nic in nics:
         for one in (one for reading in both if reading.host for one in reading.host.astray):
@@ -148,4 +148,8 @@ def _strays(node: str, both: Both, nics: Nics) -> str:
                 of = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "words": one.get("words", "")}
                 to = one.get("to")
                 words[BLAMES["way-strays" if to else "interface"].told(**of, owner=to)] = None
+        was, now = (reading.host.carriers.get(nic.netdev) if reading.host else None for reading in both)
+        if was is not None and now is not None and now > was:
+            link = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "times": now - was}
+            words[BLAMES["link-changed"].told(**link)] = None
     return printable("; ".join(words))

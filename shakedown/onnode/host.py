@@ -43,6 +43,7 @@ def read_host(folder: Path, root: Path = Path("/")) -> dict[str, Any]:
         "stolen_ms": stolen(root),
         "hot_ms": hot(root),
         "octets": octets(root),
+        "carriers": {nic["netdev"]: carriers(nic["netdev"], root) for nic in mine},
         "serve": {nic["netdev"]: serve(nic["netdev"], root) for nic in mine},
         "astray": list(astray(mine, planned)),
     }
@@ -128,6 +129,12 @@ def octets(root: Path) -> dict[str, tuple[int, int]]:
         if folder.name != "lo" and all(one.isdigit() for one in told):
             found[folder.name[:64]] = (int(told[0]), int(told[1]))
     return found
+
+
+def carriers(netdev: str, root: Path) -> int:
+    """Return how often a device's link went down or came up since it is there; 0 also where nobody tells."""
+    told = text(str(root / "sys/class/net" / netdev / "carrier_changes"))
+    return int(told) if told.isdigit() else 0
 
 
 def serve(netdev: str, root: Path) -> list[int]:

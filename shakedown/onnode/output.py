@@ -8,6 +8,7 @@ FOLDER/outputs.jsonl. The exit status is the command's. Runs on the first node o
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def kept(
     problem = None
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal {-code}"
-        tail = _last_lines((folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip())
+        tail = _telling((folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip())
         name = command[len(WITH_SLURM)] if tuple(command[: len(WITH_SLURM)]) == WITH_SLURM else command[0]
         words = ": ".join(part for part in (name, how, said(), tail) if part)
         problem = {"kind": "killed" if code < 0 else "other", "message": words}
@@ -52,10 +53,23 @@ def kept(
     return code if code >= 0 else 128 - code
 
 
-def _last_lines(text: str) -> str:
-    """Return the last lines that fit into 500 characters, whole; of one that does not, its end."""
-    end = text[-500:]
-    return end if len(text) <= 500 or "\n" not in end else end.partition("\n")[2]
+# What says nothing of the cause: Open MPI on its layers, as we ask it to, Python on its way to an error, and
+# what Slurm says of a step that it ends because of it.
+_CHATTER = re.compile(
+    r"\[[^]]+\] (?:mca: base: |select|selected )|Traceback|  File |    |-{70,}\Z"
+    r"|srun: (?:cluster configuration lacks|First task exited|StepId=|launch/slurm: |Job step aborted)"
+    r"|srun: error: \S+ tasks? [0-9,-]+: (?:Killed|Term)|slurmstepd\S* error: \*\*\* STEP "
+)
+
+
+def _telling(text: str) -> str:
+    """Return the first and the last lines that tell of a cause: whole ones, 250 characters of each."""
+    lines = [line for line in text.splitlines() if line.strip() and not _CHATTER.match(line)]
+    told = "\n".join(lines or text.splitlines())
+    if len(told) <= 500:
+        return told
+    first, end = told[:250].rpartition("\n")[0] or told[:250], told[-250:]
+    return f"{first}\n...\n{end.partition(chr(10))[2] or end}"
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@
 
 FOLDER/spec.json says in `paths` which interfaces each node has: rail, netdev, address, MTU. Written is
 FOLDER/tcp.NODE.json: what is wrong with an interface, which node's rail the kernel sends to over another one,
-and which neighbour a rail does not lead to, or not with packets of the planned size. A collective shows these
-only as a hang, as an error without node and rail, or not at all: a route around a dead rail carries its
-traffic. Neighbours are those of a ring. Standard library only.
+and which neighbour a rail does not lead to, not with packets of the planned size, or with no TCP. A
+collective shows these only as a hang, as an error without node and rail, or not at all: a route around a dead
+rail carries its traffic, and so does the one rail that a library chose. Neighbours are those of a ring.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from shakedown.records.wording import BLAMES
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 _IP_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 3
 _HEADERS_BYTES = 28  # IPv4 and UDP
+_BACKLOG = 64  # two neighbours connect, a few times each
 _SHORT_BYTES = 64
 # The neighbours' programs start within this time of each other; how often and how long a size is tried then.
 _START_S, _TRIES, _WAIT_S = 15.0, 8, 0.15
-_LINGER_S = 5.0
+_CONNECT_S = 1.2  # the kernel asks again after 1 s (RFC 6298)
+_LINGER_S = 10.0  # a neighbour may wait for connections that do not come
 
 
 def faults_of(
@@ -155,10 +158,11 @@ def _unlike(path: Mapping[str, Any], way: Route) -> str:
 
 
 class Ends:
-    """A socket on every sound interface of this node: it answers the neighbours, and asks them."""
+    """Two sockets on every sound interface of this node: they answer the neighbours, and ask them."""
 
     def __init__(self, paths: Sequence[Mapping[str, Any]], port: int) -> None:
         self.port, self.sockets = port, dict[str, socket.socket]()
+        self.doors = dict[str, socket.socket]()  # for connections; nobody need accept them
         self.answered: set[tuple[str, str, int]] = set()
         self.done: set[str] = set()
         self.deaf: list[str] = []
@@ -174,6 +178,10 @@ class Ends:
                 continue
             end.settimeout(0.1)
             self.sockets[path["rail"]] = end
+            try:
+                self.doors[path["rail"]] = socket.create_server((path["ipv4"], port), backlog=_BACKLOG)
+            except OSError:
+                self.deaf.append(path["rail"])
             threading.Thread(target=self._listen, args=(path["rail"], end), daemon=True).start()
 
     def _listen(self, rail: str, end: socket.socket) -> None:
@@ -207,6 +215,19 @@ class Ends:
                 self._news.wait_for(lambda: key in self.answered, _WAIT_S)
         return key in self.answered
 
+    def connects(self, rail: str, ipv4: str) -> bool | None:
+        """Return whether TCP gets a connection to a neighbour; None: this end cannot try."""
+        if rail not in self.doors:
+            return None
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as call:
+            call.settimeout(_CONNECT_S)
+            try:
+                call.bind((self.doors[rail].getsockname()[0], 0))
+                call.connect((ipv4, self.port))
+            except OSError:
+                return False
+        return True
+
     def leave(self, neighbours: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Say goodbye, and answer until the neighbours did, or have had their time."""
         until = time.monotonic() + _LINGER_S
@@ -215,7 +236,7 @@ class Ends:
             with self._news:
                 self._news.wait_for(lambda: self._all_done(neighbours), _WAIT_S)
             self._goodbye(neighbours)
-        for end in self.sockets.values():
+        for end in (*self.sockets.values(), *self.doors.values()):
             end.close()
 
     def _all_done(self, neighbours: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
@@ -234,24 +255,28 @@ class Ends:
 
 
 def ways(ends: Ends, neighbour: str, paths: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return which rails do not lead to a neighbour, or not with full packets.
+    """Return which rails do not lead to a neighbour, not with full packets, or with no TCP.
 
     Only a difference counts: where no rail answers at all, something may keep such datagrams back that lets
-    TCP pass.
+    TCP pass, and where none lets TCP pass to this port, a firewall may open only others.
     """
-    until, short = time.monotonic() + _START_S, set[str]()
-    while not short and time.monotonic() < until:
+    until, short, tcp = time.monotonic() + _START_S, set[str](), set[str]()
+    while not short | tcp and time.monotonic() < until:
         short = {path["rail"] for path in paths if ends.ask(path["rail"], path["ipv4"], _SHORT_BYTES, 1)}
-    if not short:
-        return []
+        tcp = set() if short else {p["rail"] for p in paths if ends.connects(p["rail"], p["ipv4"])}
     found = []
     for path in paths:
         rail, full = path["rail"], path["mtu_bytes"] - _HEADERS_BYTES
-        if not ends.ask(rail, path["ipv4"], _SHORT_BYTES, _TRIES):
-            found.append({"rail": rail, "to": neighbour, "full_bytes": None})
-        elif not ends.ask(rail, path["ipv4"], full, _TRIES):
-            found.append({"rail": rail, "to": neighbour, "full_bytes": path["mtu_bytes"]})
-    return found
+        way = {"rail": rail, "to": neighbour, "full_bytes": None}
+        if short and not ends.ask(rail, path["ipv4"], _SHORT_BYTES, _TRIES):
+            found.append(way)
+        elif short and not ends.ask(rail, path["ipv4"], full, _TRIES):
+            found.append({**way, "full_bytes": path["mtu_bytes"]})
+        elif short or tcp:
+            connected = rail in tcp or ends.connects(rail, path["ipv4"])
+            tcp |= {rail} if connected else set()
+            found += [{**way, "only": "datagrams" if short else ""}] if connected is False else []
+    return [way for way in found if tcp or "only" not in way]
 
 
 def neighbours_of(node: str, nodes: Sequence[str]) -> list[str]:
@@ -302,7 +327,7 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
     heard: dict[str, list[str]] = {}
     wrong: dict[tuple[str, str], str] = {}
     strays: dict[tuple[str, str], list[dict[str, str]]] = {}
-    lost: dict[tuple[str, frozenset[str], int | None], list[str]] = {}  # who sent it
+    lost: dict[tuple[str, frozenset[str], int | str | None], list[str]] = {}  # who sent it
     for node in paths:
         try:
             seen = json.loads((folder / f"tcp.{node}.json").read_bytes())
@@ -313,7 +338,7 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
         for stray in seen.get("astray", ()):  # not of an older release's programs on the nodes
             strays.setdefault((node, stray["rail"]), []).append(stray)
         for way in seen["ways"]:
-            key = (way["rail"], frozenset((node, way["to"])), way["full_bytes"])
+            key = (way["rail"], frozenset((node, way["to"])), way["full_bytes"] or way.get("only") or None)
             lost.setdefault(key, []).append(node)
     said = [
         BLAMES["interface"].told(node=node, netdev=names[node, rail], rail=rail, words=words)
@@ -328,10 +353,10 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
         explained = wrong.keys() | strays.keys()
         if all(node in heard and rail not in heard[node] and (node, rail) not in explained for node in ends):
             pair = " and ".join(sorted(ends))
-            blame = BLAMES["long-packets" if full else "rail-silent"]
+            blame = BLAMES["no-tcp" if full == "datagrams" else "long-packets" if full else "rail-silent"]
             # A long question has a short answer: of long packets it is known who sent them.
             (to,) = ends - set(senders) if len(senders) == 1 else ("",)
-            way = f" (from {senders[0]} to {to} alone)" if full and to else ""
+            way = f" (from {senders[0]} to {to} alone)" if full and to else ""  # of a connection: who asked
             said.append(blame.told(rail=rail, full=full, pair=pair, way=way))
     return {"kind": "environment", "message": "; ".join(said)[:500]} if said else None
 

@@ -321,6 +321,18 @@ BLAMES: dict[str, Blame] = {
         "a firewall of either node on this rail, or a switch port in another VLAN",
         "ping -I NETDEV; ip neigh show dev NETDEV; nft list ruleset",
     ),
+    "no-tcp": Blame(
+        "{rail} answers datagrams and opens no TCP connection between {pair}{way}, other rails do",
+        ("connections over this rail, refused or unanswered", "connections over the others, opened"),
+        "a firewall of either node or between them, on this rail alone",
+        "nft list ruleset, on both nodes",
+    ),
+    "link-changed": Blame(
+        "{node} {netdev} ({rail}): its link went down or came up {times} times during the job",
+        ("the kernel's count of it, before and after",),
+        "the switch's port, the cable, the NIC, or somebody who set it down",
+        "journalctl -k | grep NETDEV, and the log of the switch's port",
+    ),
     "stands-still": Blame(
         "{name} stands still: {state}", ("its process's own state", "the other ranks, which work")
     ),

@@ -81,6 +81,7 @@ class HostReading(BaseModel):
     stolen_ms: dict[_Cpu, _Count]
     hot_ms: dict[_Cpu, _Count]
     octets: dict[_Words, tuple[_Count, _Count]]
+    carriers: dict[_Words, _Count] = Field(default_factory=dict)  # releases before 0.3 do not tell
     serve: dict[_Words, list[_Count]]
     astray: list[dict[Literal["rail", "to", "words"], _Words]]
 

@@ -33,7 +33,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the sweep; exit 1 if any sum was wrong."""
+    """Run the sweep. A wrong sum is a result, and the exit status tells of none: its row does."""
     import numpy as np
     from mpi4py import MPI
 
@@ -50,7 +50,6 @@ def main() -> int:
     if rank == 0:
         library = MPI.Get_library_version().splitlines()[0].strip(chr(0))
         write({"type": "header", "mpi": library, "hosts": hosts, "sizes": sizes, **counts})
-    total_wrong = 0
     for size in sizes:
         # Small integers: float32 adds them exactly in any order.
         base = np.arange(size // FLOAT_BYTES, dtype=np.float32) % 97
@@ -67,7 +66,6 @@ def main() -> int:
         mean_s = (time.perf_counter() - begin) / chosen.iterations
         slowest_s = world.allreduce(mean_s, op=MPI.MAX)
         wrong = int(world.allreduce(int(np.count_nonzero(got != wanted))))
-        total_wrong += wrong
         if rank == 0:
             algbw = size / slowest_s / 1e9
             write(
@@ -80,7 +78,7 @@ def main() -> int:
                     "wrong": wrong,
                 }
             )
-    return 1 if total_wrong else 0
+    return 0
 
 
 def write(record: dict[str, object]) -> None:

@@ -160,6 +160,16 @@ def test_jobs_over_tcp_are_told_their_ways_and_judged_by_them():
     assert rails_of(jobs, forged) == {}
 
 
+def test_a_link_that_was_away_in_the_job_decides_nothing():
+    """Catches: a PASS over a port that flapped, or died after the first look; an older release's reading."""
+    up, flapped = reading(10, carriers={"fab0": 3}), reading(70, carriers={"fab0": 5})
+    problem = judged(up, flapped).problem
+    assert problem is not None and problem.kind == "environment"
+    assert "n2 fab0 (rail0): its link went down or came up 2 times during the job" in problem.message
+    assert judged(up, reading(70, carriers={"fab0": 3, "fab1": 9})).problem is None
+    assert judged(reading(10), flapped).problem is None
+
+
 def test_a_mesh_whose_way_strays_in_the_job_decides_nothing():
     """Catches: a PASS over a dead rail, whose traffic two routes send around it while the job runs."""
     for first, last in (

@@ -83,10 +83,15 @@ class Wire(Ends):
     """An end on whose rail 1 datagrams above a size, or all, are lost."""
 
     most_bytes = 65536
+    no_tcp = ("127.9.",)
 
     def _send(self, end, text, ipv4):
-        if ipv4.startswith("127.1.") or len(text) <= self.most_bytes:
+        if self.most_bytes >= 0 and (ipv4.startswith("127.1.") or len(text) <= self.most_bytes):
             super()._send(end, text, ipv4)
+
+    def connects(self, rail, ipv4):
+        """A firewall keeps what begins so shut."""
+        return not ipv4.startswith(self.no_tcp) and super().connects(rail, ipv4)
 
 
 @pytest.fixture
@@ -97,8 +102,9 @@ def seen(monkeypatch):
     monkeypatch.setattr(tcp_paths, "_START_S", 0.3)
     monkeypatch.setattr(tcp_paths, "_LINGER_S", 0.3)
 
-    def look(most_bytes, numbers=(1, 2)):
+    def look(most_bytes, numbers=(1, 2), no_tcp=("127.9.",)):
         monkeypatch.setattr(Wire, "most_bytes", most_bytes)
+        monkeypatch.setattr(Wire, "no_tcp", no_tcp)
         port = next(PORTS)
         ends = {number: Wire(paths_of(number), port) for number in numbers}
         found: dict[int, list] = {}
@@ -143,6 +149,21 @@ def test_a_rail_that_loses_full_packets_is_told_from_a_dead_one(seen):
 def test_a_neighbour_that_answers_on_no_rail_is_not_blamed(seen):
     """Catches: a cluster whose firewall drops such datagrams, named as one without a network."""
     assert seen(65536, numbers=(1,)) == {1: []}
+
+
+def test_a_rail_that_passes_datagrams_and_no_connection_is_told(seen):
+    """Catches: a PASS over a rail whose TCP is filtered, as the library took another one; a firewall that
+    keeps this port shut on every rail taken for a fault."""
+    assert seen(65536, no_tcp=("127.2.",))[1] == [
+        {"rail": "rail1", "to": "n2", "full_bytes": None, "only": "datagrams"}
+    ]
+    assert seen(65536, no_tcp=("127.",)) == {1: [], 2: []}
+
+
+def test_a_dead_rail_is_seen_where_datagrams_are_filtered(seen):
+    """Catches: a PASS over a dead rail wherever a firewall drops datagrams on the others."""
+    assert seen(-1, no_tcp=("127.2.",))[1] == [{"rail": "rail1", "to": "n2", "full_bytes": None, "only": ""}]
+    assert seen(-1) == {1: [], 2: []}
 
 
 def test_a_question_that_comes_at_once_is_answered(monkeypatch):
@@ -206,6 +227,17 @@ def test_long_packets_that_are_lost_one_way_are_told_with_the_way(tmp_path):
     assert "between n1 and n2 (from n1 to n2 alone), short ones pass" in said["message"]
     both = found_by(tmp_path, n1=({}, [way("n2", 9000)]), n2=({}, [way("n1", 9000)]), n3=({}, []))
     assert "alone" not in both["message"]
+
+
+def test_a_rail_without_tcp_is_told_apart_from_a_dead_one(tmp_path):
+    """Catches: a switch port searched for what a firewall of a node does."""
+    only = {**way("n2"), "only": "datagrams"}
+    told = found_by(tmp_path, n1=({}, [only]), n2=({}, []))["message"]
+    assert told.startswith(
+        "rail1 answers datagrams and opens no TCP connection between n1 and n2 (from n1 to"
+    )
+    told = found_by(tmp_path, n1=({}, [{**way("n2"), "only": ""}]), n2=({}, []))["message"]
+    assert told.startswith("rail1 carries nothing between n1 and n2")
 
 
 def test_a_way_whose_other_end_could_not_answer_is_not_blamed(tmp_path):

@@ -13,8 +13,8 @@ SWEEP = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}
 RAILS = ("rail0", "rail1")
 
 
-def jobs_of(acceptance: dict[str, Any], **more: Any) -> list[Any]:
-    """The jobs of two nodes with two rails of TCP."""
+def made_of(acceptance: dict[str, Any], **more: Any) -> Any:
+    """Plan and jobs of two nodes with two rails of TCP."""
     fabrics = [
         {"name": rail, "link_speed_gbps": 200, "mtu_bytes": 9000, "subnet": f"10.10.{i}.0/24"}
         for i, rail in enumerate(RAILS)
@@ -37,13 +37,28 @@ def jobs_of(acceptance: dict[str, Any], **more: Any) -> list[Any]:
     document = {"compute": {"hosts": [*hosts]}, "_meta": {"hostvars": hosts}}
     site = site_of(document, WHERE, Acceptance)
     profile = Path(__file__).parents[3] / "shakedown/references/profiles/lab_gpus.yml"
-    made = plan_site(site, [profile], learn="nccl" in acceptance)
-    return list(made[1].jobs)
+    return plan_site(site, [profile], learn="nccl" in acceptance)
+
+
+def jobs_of(acceptance: dict[str, Any], **more: Any) -> list[Any]:
+    """The jobs of such a plan."""
+    return list(made_of(acceptance, **more)[1].jobs)
 
 
 def nccl(**expect: Any) -> dict[str, Any]:
     """One sweep over both nodes."""
     return {"nccl": {"expect": {"nvls": False, **expect}, "sweeps": [SWEEP]}}
+
+
+def test_rails_whose_rate_no_test_asks_for_are_told():
+    """Catches: a rail of 1 Mbit/s beside a PASS of MPI, which took the other one, and no word of it."""
+
+    def told(acceptance: dict[str, Any]) -> list[str]:
+        return [one.what for one in made_of(acceptance)[0].not_covered if "each rail" in one.what]
+
+    mpi = {"mpi": {"transport": "tcp", "allreduce": {"min_bytes": 8, "max_bytes": 8}}}
+    assert told(mpi) == ["the rate of each rail: rail0, rail1"]
+    assert told(mpi | nccl(network="socket")) == []
 
 
 def test_sockets_are_planned_over_every_rail():
