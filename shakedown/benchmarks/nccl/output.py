@@ -1,4 +1,4 @@
-"""What nccl-tests 2.13 to 2.19 and RCCL-tests print: `parse_nccl` is the entry point."""
+"""What nccl-tests 2.13 to 2.20 and RCCL-tests print: `parse_nccl` is the entry point."""
 
 import re
 from collections.abc import Iterator
@@ -22,14 +22,18 @@ from shakedown.records.tool_text import Line, TextSource, half_digit, quote
 # whole lines may stand between the rows. An output is complete with its footer: "Out of bounds values", "Avg
 # bus bandwidth" and, from 2.16.7 on, "Collective test concluded".
 
-_VERSION = re.compile(r"# nccl-tests version (\S+) nccl-headers=(\d+) nccl-library=(\d+)\Z")
+# From 2.20 on with the commit: `2.20.0 (b4d5bee)`.
+_VERSION = re.compile(
+    r"# nccl-tests version (\S+)(?: \([^()\s]{1,40}\))? nccl-headers=(\d+) nccl-library=(\d+)"
+    r"(?: \w+=\S+){0,8}\Z"
+)
 _STARTING = re.compile(r"# Collective test starting: (\S+)\Z")
 _PARAMETERS = re.compile(
     r"# nThread (?P<threads>\S+) nGpus (?P<gpus_per_thread>\S+) minBytes (?P<min_bytes>\S+)"
     r" maxBytes (?P<max_bytes>\S+) step: (?P<step>[^\s(]+)\((?P<unit>factor|bytes)\)"
     r" warmup iters: (?P<warmup_iterations>\S+) iters: (?P<iterations>\S+)"
     r" agg iters: (?P<aggregated_iterations>\S+) validation: (?P<validation>\S+)"
-    r"(?: graph: (?P<cuda_graph>\S+))?(?: unalign: \S+)?\Z"
+    r"(?: graph: (?P<cuda_graph>\S+))?(?: unalign: \S+)?(?: [a-z][a-z ]{1,30}: [0-9]+){0,8}\Z"
 )
 _DEVICE = re.compile(
     r"#\s+Rank\s+(?P<rank>\S+)(?: Group\s+(?P<group>\S+))? Pid\s+(?P<pid>\S+) on\s+(?P<host>\S+)"
