@@ -63,10 +63,6 @@ _ERROR = re.compile(
 )
 
 
-# What OpenMPI and PMIx say of ranks that srun started without them.
-_ALONE = re.compile(r"singletons? will be started|No PMIx server was reachable|PMI2? support", re.IGNORECASE)
-
-
 class _Text:
     """One pass over the lines, in the order in which nccl-tests prints them."""
 
@@ -157,13 +153,7 @@ class _Text:
     def _maybe(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = [(m, x) for x in self.lines if (m := pattern.match(x.text.strip()))]
         if len(found) > 1:
-            # By srun alone Open MPI says nothing of it (open-mpi/ompi, issue 13523).
-            what = "more than one test in one file: joined outputs, or ranks that did not find each other"
-            fix = "keep one test a file; start ranks with PMIx: srun --mpi=pmix, if srun --mpi=list has it"
-            if any(_ALONE.search(line.text) for line in self.source.lines):
-                what = f"{len(found)} ranks did not find each other, each ran a test of its own"
-                fix = "start them with PMIx: srun --mpi=pmix, which srun --mpi=list must have"
-            self.source.refuse(what, line=found[1][1], fix=fix)
+            self.source.refuse_alone(len(found), found[1][1])
         return found[0][0] if found else None
 
     def _one(self, pattern: re.Pattern[str], what: str) -> tuple[re.Match[str], int]:

@@ -230,7 +230,7 @@ TOLD: dict[str, tuple[tuple[str, Any, str, str], ...]] = {
             "No PMIx server was reachable, but a PMI1/2 was detected.\n"
             + (CAPTURES / "nccl-tests_2.19.6_all_reduce_4xH200.txt").read_text(),
             OPEN,
-            "did not find each other, each ran a test of its own start them with PMIx",
+            "did not find each other, each ran a test of its own start ranks with PMIx",
         ),
         ("open-mpi/ompi#10286", "", OPEN, "or ranks that did not find each other"),
     ),

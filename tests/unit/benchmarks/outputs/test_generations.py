@@ -7,10 +7,11 @@ import nccl_output
 import pytest
 
 from shakedown.benchmarks.gpu.state import parse_nvlink
-from shakedown.benchmarks.mpi.output import parse_ucx_log
+from shakedown.benchmarks.mpi.output import parse_allreduce, parse_ucx_log
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.benchmarks.perftest.output import parse_perftest
 from shakedown.slurm.client import parse_show_job, parse_show_nodes
+from tests.kit.refusal import refused
 from tests.unit.benchmarks.nccl.test_networks import judged, log
 
 # perftest_parameters.c, ctx_print_test_info: what stands where 25.01 has its two lines; then what follows.
@@ -106,3 +107,12 @@ def test_ucx(release):
     front = "[1701292112.829711] [n1:7:0]   ucp_worker.c:1855 UCX  INFO  "
     (lane,) = parse_ucx_log(front + UCX[release].format("rc_mlx5/mlx5_0:1") + "\n").lanes
     assert (lane.transport, lane.device) == ("rc_mlx5", "mlx5_0")
+
+
+@pytest.mark.parametrize("words", ["", "No PMIx server was reachable, but a PMI1/2 was detected.\n"])
+def test_mpi_ranks_that_srun_left_alone(words):
+    """Catches: ranks without PMIx, told as JSON that nobody understands."""
+    text = captured.read("mpi-allreduce_5.0.7_tcp_2nodes.jsonl")
+    refused(
+        "2 .*ranks? .*did not find each other.* -- start ranks with PMIx", parse_allreduce, words + text * 2
+    )
