@@ -58,6 +58,9 @@ _FRAME = re.compile(r"(?:-{70,80}|\*{70,80})\Z")
 _FRAMED = re.compile(r"Open MPI|hwloc|PMIx|OpenFabrics|fork\(\)|\bMCA\b")
 _LONGEST_FRAMED = 40  # lines
 
+# What Open MPI and PMIx say of ranks that srun started without them (open-mpi/ompi, issue 13523).
+_ALONE = re.compile(r"singletons? will be started|No PMIx server was reachable|PMI2? support", re.IGNORECASE)
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}\Z")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?\Z")
 
@@ -131,6 +134,16 @@ class TextSource:
         """Return the BadInput for this capture."""
         number = line.number if isinstance(line, Line) else line
         return BadInput(what, fix=fix, file=self.file, line=number)
+
+    def refuse_alone(self, tests: int, line: Line | None = None) -> None:
+        """Refuse more than one test in an output of one, and ranks that say that they are alone."""
+        what = f"{tests} tests in one file: joined outputs, or ranks that did not find each other"
+        if any(_ALONE.search(line.text) for line in self.lines):
+            what = f"{tests} ranks did not find each other, each ran a test of its own"
+        elif tests < 2:
+            return
+        fix = "start ranks with PMIx: srun --mpi=pmix, which srun --mpi=list must have; keep one test a file"
+        self.refuse(what, line=line, fix=fix)
 
     def ends_before(self, what: str, fix: str = "run the test again; its output was cut off") -> NoReturn:
         """Refuse the capture as truncated before `what`."""

@@ -74,6 +74,7 @@ class ReportView:
     stages: tuple[StageRow, ...]
     times: tuple[StageTimeRow, ...]
     can_tell: tuple[str, ...]  # the odds of its gates, and what the NICs' counters show
+    said_by_others: tuple[str, ...]  # into tools' outputs, harmless
     transients: tuple[str, ...]  # what passed only when it was measured again
     findings: tuple[StoppedCells, ...]
     findings_left_out: int
@@ -169,6 +170,7 @@ def build(source: ReportSource, checksum: Checksum | None = None) -> ReportView:
         stages=_stages(source),
         times=stage_times(source),
         can_tell=(*plan.power, *plan.nic_counters),
+        said_by_others=tuple(source.said_by_others),
         transients=tuple(cell.reason for cell in verdict.transients),
         findings=found,
         findings_left_out=found_left_out,

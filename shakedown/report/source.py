@@ -43,6 +43,7 @@ class ReportSource:
     trainings: Sequence[Training] = field(default_factory=tuple)
     gpu_ways: Sequence[GpuWay] = field(default_factory=tuple)
     searches: Sequence[SearchDetail] = field(default_factory=tuple)
+    said_by_others: Sequence[str] = ()  # into tools' outputs, harmless
 
     @property
     def losses(self) -> tuple[TrainingSeries, ...]:

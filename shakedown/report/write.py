@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from shakedown.benchmarks.base.output import said_by_others
 from shakedown.benchmarks.inference.metrics import read_searches
 from shakedown.benchmarks.interconnect.output import read_ways
 from shakedown.benchmarks.lora.metrics import read_trainings
@@ -65,6 +66,7 @@ def read(folder: Path) -> ReportSource:
         trainings=read_trainings(folder, judged.measurements),
         gpu_ways=read_ways(folder, judged.measurements),
         searches=read_searches(folder, judged.measurements),
+        said_by_others=said_by_others(folder, judged.measurements),
     )
 
 

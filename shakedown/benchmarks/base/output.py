@@ -1,7 +1,9 @@
 """What several readers of outputs share: GPUs' lines, whether times and rates agree, where the ranks ran."""
 
+import contextlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,8 @@ from shakedown.physics.collectives import Collective, busbw_factor
 from shakedown.records.base import Better, Params
 from shakedown.records.reading import BadInput, loads, open_plain, refusal
 from shakedown.records.results import Measurement, OutputRecord
+from shakedown.records.tool_text import TextSource
+from shakedown.records.wording import count
 from shakedown.run.nic_counters import JobFolder
 
 _LARGEST_BYTES = 16 << 20  # of a document that the report draws from
@@ -175,3 +179,15 @@ def of_documents(
         except (BadInput, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
             continue
     return tuple(found)
+
+
+_MOST_OF_OTHERS, _LARGEST_OUTPUT = 20, 1 << 16
+
+
+def said_by_others(run: Path, measurements: Iterable[Measurement]) -> tuple[str, ...]:
+    """Return what others said into outputs of perftest, which go to one file with its errors; each once."""
+    said: Counter[str] = Counter()
+    for raw in dict.fromkeys(m.raw for m in measurements if m.raw and m.test.startswith("ib_")):
+        with contextlib.suppress(BadInput, OSError), open_plain(run / raw) as file:
+            said.update(TextSource(file.read(_LARGEST_OUTPUT).decode(errors="replace")).others)
+    return tuple(f"{words} ({count(many, 'output')})" for words, many in said.most_common(_MOST_OF_OTHERS))

@@ -12,7 +12,7 @@ from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, TextSource, half_digit, quote
 
 _LINK = re.compile(r"(?:X|SYS|NODE|PHB|PXB|PIX|NV[0-9]{1,3})\Z")
-_DEVICE = re.compile(r"(?:GPU|NIC|mlx|bnxt|rdma|ib|roce|rocep|irdma)\w{0,32}\Z")
+_DEVICE = re.compile(r"(?:GPU|NIC|mlx|bnxt|rdma|ib|roce|rocep|irdma|ionic|erdma)\w{0,32}\Z")
 _NIC = re.compile(r"\s*(NIC[0-9]{1,4}): (\S+)\Z")
 # Some fields have capitals within (fabric.cliqueId), some units a slash (W/s, since driver 610).
 _FIELD = re.compile(r"(?P<name>[a-z][A-Za-z0-9_.]*)(?: \[(?P<unit>[A-Za-z%/]+)\])?\Z")

@@ -101,7 +101,9 @@ def parse_pingpong(
     """
     source = TextSource(text, file)
     lines = [line for line in source.lines if line.text.strip()]
-    heading = next((i for i, x in enumerate(lines) if x.text.split()[:5] == _PINGPONG_HEADING), None)
+    headings = [i for i, x in enumerate(lines) if x.text.split()[:5] == _PINGPONG_HEADING]
+    source.refuse_alone(len(headings))
+    heading = headings[0] if headings else None
     if heading is None:
         source.ends_before("the table of results")
     # The heading promises times or none; a row that lost them is not the tool's.
@@ -173,6 +175,7 @@ def parse_allreduce(text: str, *, file: str | Path | None = None) -> AllreduceRe
     lines = [line for line in source.lines if line.text.strip()]
     if not lines:
         source.ends_before("the header")
+    source.refuse_alone(sum('"type": "header"' in line.text for line in lines))
     header = source.validate(AllreduceHeader, source.json(lines[0].text, line=lines[0]), line=lines[0])
     rows = tuple(
         source.validate(AllreduceRow, source.json(line.text, line=line), line=line) for line in lines[1:]

@@ -1,4 +1,4 @@
-"""What nccl-tests 2.13 to 2.19 and RCCL-tests print: `parse_nccl` is the entry point."""
+"""What nccl-tests 2.13 to 2.20 and RCCL-tests print: `parse_nccl` is the entry point."""
 
 import re
 from collections.abc import Iterator
@@ -22,14 +22,18 @@ from shakedown.records.tool_text import Line, TextSource, half_digit, quote
 # whole lines may stand between the rows. An output is complete with its footer: "Out of bounds values", "Avg
 # bus bandwidth" and, from 2.16.7 on, "Collective test concluded".
 
-_VERSION = re.compile(r"# nccl-tests version (\S+) nccl-headers=(\d+) nccl-library=(\d+)\Z")
+# From 2.20 on with the commit: `2.20.0 (b4d5bee)`.
+_VERSION = re.compile(
+    r"# nccl-tests version (\S+)(?: \([^()\s]{1,40}\))? nccl-headers=(\d+) nccl-library=(\d+)"
+    r"(?: \w+=\S+){0,8}\Z"
+)
 _STARTING = re.compile(r"# Collective test starting: (\S+)\Z")
 _PARAMETERS = re.compile(
     r"# nThread (?P<threads>\S+) nGpus (?P<gpus_per_thread>\S+) minBytes (?P<min_bytes>\S+)"
     r" maxBytes (?P<max_bytes>\S+) step: (?P<step>[^\s(]+)\((?P<unit>factor|bytes)\)"
     r" warmup iters: (?P<warmup_iterations>\S+) iters: (?P<iterations>\S+)"
     r" agg iters: (?P<aggregated_iterations>\S+) validation: (?P<validation>\S+)"
-    r"(?: graph: (?P<cuda_graph>\S+))?(?: unalign: \S+)?\Z"
+    r"(?: graph: (?P<cuda_graph>\S+))?(?: unalign: \S+)?(?: [a-z][a-z ]{1,30}: [0-9]+){0,8}\Z"
 )
 _DEVICE = re.compile(
     r"#\s+Rank\s+(?P<rank>\S+)(?: Group\s+(?P<group>\S+))? Pid\s+(?P<pid>\S+) on\s+(?P<host>\S+)"
@@ -57,10 +61,6 @@ _ERROR = re.compile(
     r"|invalid (?:size|option)|Segmentation fault|MPI_ABORT|Aborted|Killed|core dumped"
     r"|is not supported by this test|Incompatible NCCL|must be at least"
 )
-
-
-# What OpenMPI and PMIx say of ranks that srun started without them.
-_ALONE = re.compile(r"singletons? will be started|No PMIx server was reachable|PMI2? support", re.IGNORECASE)
 
 
 class _Text:
@@ -153,13 +153,7 @@ class _Text:
     def _maybe(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = [(m, x) for x in self.lines if (m := pattern.match(x.text.strip()))]
         if len(found) > 1:
-            # By srun alone Open MPI says nothing of it (open-mpi/ompi, issue 13523).
-            what = "more than one test in one file: joined outputs, or ranks that did not find each other"
-            fix = "keep one test a file; start ranks with PMIx: srun --mpi=pmix, if srun --mpi=list has it"
-            if any(_ALONE.search(line.text) for line in self.source.lines):
-                what = f"{len(found)} ranks did not find each other, each ran a test of its own"
-                fix = "start them with PMIx: srun --mpi=pmix, which srun --mpi=list must have"
-            self.source.refuse(what, line=found[1][1], fix=fix)
+            self.source.refuse_alone(len(found), found[1][1])
         return found[0][0] if found else None
 
     def _one(self, pattern: re.Pattern[str], what: str) -> tuple[re.Match[str], int]:

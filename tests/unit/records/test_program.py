@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import shakedown
 from shakedown.records.program import status_of
@@ -164,3 +165,14 @@ def test_programs_on_the_submit_host_see_no_python_of_the_users():
     for path in (*root.glob("playbooks/*.yml"), *root.glob("playbooks/parts/*.yml")):
         for call in re.findall(r"/venv/bin/python\"[\s,-]*(-\w+)", path.read_text("utf-8")):
             assert call == "-I", path
+
+
+def test_programs_on_the_controller_are_this_checkout_s():
+    """Catches: another clone, named by a user's PYTHONPATH, that plans, judges or asks who holds the host."""
+    for path in (PACKAGE.parent / "playbooks").rglob("*.yml"):
+        for play in yaml.safe_load(path.read_text("utf-8")):
+            for task in play.get("tasks", [play]) if isinstance(play, dict) else []:
+                argv = str(task.get("ansible.builtin.command", ""))
+                if "ansible_playbook_python" in argv or "verdict_command" in argv:
+                    where = str({**play, **task}.get("environment", ""))
+                    assert "PYTHONPATH" in where or "run_own" in where or path.name == "moved.yml", task

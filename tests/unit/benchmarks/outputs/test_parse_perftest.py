@@ -128,19 +128,6 @@ def test_clock_warnings_between_rows_are_kept_apart():
     assert result.warnings == (out.CLOCK, out.CLOCK)
 
 
-@cases(
-    "said",
-    "libibverbs: Warning: couldn't load driver 'libvmw_pvrdma-rdmav34.so': libvmw.so: cannot open "
-    "shared object file: No such file or directory",
-    "libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.",
-    "ERROR: ld.so: object '/opt/x.so' from LD_PRELOAD cannot be preloaded (wrong ELF class): ignored.",
-)
-def test_what_libraries_warn_of_before_the_test_is_kept_and_harms_nothing(said):
-    """Catches: every cell of a node undecided for a provider of a NIC that the machine does not have."""
-    result = parse_perftest(f"{said}\n{bw()}")
-    assert (len(result.bandwidth), result.warnings) == (1, (said,))
-
-
 def test_data_that_nothing_validated_are_told():
     """Catches: --data_validation taken for done, where perftest says that it compared nothing."""
     said = "VALIDATION: WARNING (client) - no data validated"

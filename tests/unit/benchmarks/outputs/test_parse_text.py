@@ -63,8 +63,6 @@ BESIDE = {
     "libibverbs: Warning: couldn't open config directory '/etc/libibverbs.d'.": 1,
     "libibverbs: Warning: RLIMIT_MEMLOCK is 32768 byte.\n   This will severely limit memory registrations": 2,
     "librdmacm: Warning: couldn't read ABI version.": 1,
-    "mlx5: Warning: fork support is not enabled": 1,
-    "libnuma: Warning: /sys not mounted or invalid. Assuming one node: No such file or directory": 1,
     "libgomp: Invalid value for environment variable OMP_NUM_THREADS": 1,
     "ERROR: ld.so: object '/usr/lib/x.so' from LD_PRELOAD cannot be preloaded (cannot open): ignored.": 1,
     "[1732869999.123456] [gpu1:1234 :0]   parser.c:2036 UCX  WARN  unused environment variables: UCX_HOME": 1,
