@@ -123,6 +123,9 @@ class Run:
             printable(path.name)
             for path in (self.folder / RAW).glob("*")
             if planned
+            and not path.name.startswith(
+                (".", "core.")
+            )  # NFS's and the kernel's own, of which nothing is read
             and job_and_attempt(path.name)[0] not in planned
             and not any(fnmatchcase(path.name, one) for one in (*OF_CONTROLLER, *_OF_STAGES))
         )

@@ -164,6 +164,8 @@ def test_paths_of_another_run_or_time_are_no_evidence(recorded_run, shakedown, o
     ("notes.txt", "raw/ holds notes.txt, which nothing that was planned writes"),
     ("fabric.better.a1/job.json", "raw/ holds fabric.better.a1"),
     ("reframe.fabric.txt", None),
+    (".nfs000000000a7c01", None),  # of a server, and of a kernel
+    ("core.4242", None),
 )
 def test_what_nothing_planned_writes_is_named(recorded_run, shakedown, name, words):
     """Catches: a file that somebody put among the raw ones, of which the verdict says nothing."""
