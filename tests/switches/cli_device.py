@@ -295,6 +295,8 @@ class Shell:
             case ["show", "scheduler", "schedule"]:
                 names = [line.split()[-1] for line in device.running if line.startswith("scheduler schedule")]
                 return "".join(f"Schedule Name : {n}\n---\nUser Name : {device.user}\n" for n in names)
+            case ["show", "session-config", "named", name]:
+                return printed(device.nos, device.session[1]) if device.session else "% no such session\n"
             case ["show", "candidate-configuration"]:
                 return printed(device.nos, self.tree())
             case ["show", "version", "|", "json"]:
@@ -365,8 +367,6 @@ class Shell:
         elif line == "commit" and device.session:
             device.running, device.session = device.session[1], None
             self.path, self.in_session = None, False
-        elif line == "show session-config":
-            return printed(device.nos, self.tree())
         else:
             self.set(line)
             if delay:

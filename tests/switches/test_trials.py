@@ -228,6 +228,5 @@ def test_no_secret_of_a_command_line_is_told(nos, banner, loop, play):
     switch.startup = copy(switch.running)
     loop(switch.start())
     result = play(variables(switch), "--diff", "-vvv")
-    assert (result.code == 0) == (banner == ""), result.output
     assert "Zq7" not in result.output
-    assert "no trespassing" in result.output or not banner, result.output
+    assert result.code == 0 and switch.startup == switch.running != before(nos), result.output
