@@ -233,6 +233,9 @@ def test_a_rollback_of_enterprise_sonic_brings_back_what_was_there_first(tmp_pat
     old = switch.state()
     first = play(test_rest.variables(switch))
     assert first.code == 0, first.output
+    switch.mtu["Eth1/1"] = 1500
+    second = play(test_rest.variables(switch))
+    assert second.code == 0 and second.changed, second.output
     back = play(test_rest.variables(switch), start="rollback")
     assert back.code == 0 and back.changed, back.output
     assert switch.state() == old and switch.boots == 2
