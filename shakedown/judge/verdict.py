@@ -299,6 +299,8 @@ def summarise(
         )
     if plan.scope is not None:
         reason = f"{plan.scope.words}; {reason}"
+    if plan.simulated:
+        reason = f"SIMULATED, no hardware was measured: {reason}"
     return Verdict(
         schema=1,
         run=plan.run,

@@ -79,7 +79,8 @@ def _group(suite: ET.Element, group: GroupRow) -> None:
 def render_junit(view: ReportView) -> str:
     """Return the run as JUnit XML."""
     verdict = view.verdict
-    root = ET.Element("testsuites", name=_clean(f"{view.plan.system} {verdict.run}"))
+    simulated = "SIMULATED " if view.plan.simulated else ""
+    root = ET.Element("testsuites", name=_clean(f"{simulated}{view.plan.system} {verdict.run}"))
     suite = ET.SubElement(root, "testsuite", name="run")
     # Not "skipped" even for a run that was not run: somebody would take it for green.
     open_ = verdict.outcome in (Outcome.NOT_RUN, Outcome.BASELINE)
@@ -139,7 +140,7 @@ def render_prometheus(view: ReportView) -> str:
     Single cells are those that the report lists: all of a small run, those that did not pass of a large one.
     """
     verdict = view.verdict
-    run = {"run": verdict.run, "system": view.plan.system}
+    run = {"run": verdict.run, "system": view.plan.system, "simulated": "1" * view.plan.simulated}
     groups = [
         (
             run
