@@ -1,4 +1,4 @@
-"""`shakedown verdict RUN` and `shakedown report RUN`: judge the files of a run, write the page to sign."""
+"""`shakedown verdict`, `report` and `export`: judge the files of a run, write a page to sign or a table."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def judged_from_raw(run: Path) -> tuple[Verdict, str]:
 
     try:
         notice = hold_against_raw(run)
-        return judge_folder(run), notice
+        return judge_folder(run, simulated=True), notice
     except BadInput:
         if not (run / SUMS).exists():
             with contextlib.suppress(OSError):  # a folder that only lets itself be read
@@ -143,3 +143,35 @@ def report(
     for path in written.files:
         typer.echo(str(path))
     return exit_status(written.outcome)
+
+
+@command(
+    "shakedown export reports/runs/lab --csv lab.csv",
+    "shakedown export reports/runs/lab --parquet lab.parquet",
+)
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
+    to_csv: Annotated[Path | None, typer.Option("--csv", help="Write a CSV file here.")] = None,
+    to_parquet: Annotated[Path | None, typer.Option("--parquet", help="Write a Parquet file here.")] = None,
+) -> None:
+    """Judge a run and write every planned cell as a row, for spreadsheets and programs.
+
+    Columns, of which none is ever renamed: run, system, created, simulated, cell, stage, test, metric, nodes,
+    rail, direction, params, required, outcome, rule, value, unit, better, gate, ceiling, reference, kind,
+    source, reason, raw. In CSV a text that a spreadsheet would take for a formula begins with a quote.
+    """
+    from shakedown.collect.run import hold_against_raw
+    from shakedown.judge.judged import judge_run
+    from shakedown.records.writing import write_aside
+    from shakedown.report import export as made
+    from shakedown.run.folder import Run
+
+    wanted = [(to_csv, made.as_csv), (to_parquet, made.as_parquet)]
+    if not any(path for path, _ in wanted):
+        raise BadInput("nothing to write", fix="give --csv FILE or --parquet FILE")
+    hold_against_raw(run)
+    judged = judge_run(Run(run, simulated=True))
+    for path, as_file in wanted:
+        if path is not None:
+            write_aside(path, as_file(made.rows(judged.run.plan, judged.cells)))
+            typer.echo(str(path))
