@@ -93,6 +93,13 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
         say(notice)
     for problem in result.problems:
         say(f"problem: {problem}")
+    for cause in result.causes[:worst]:
+        label = "at fault" if cause.blamed else "suspect"
+        effect = "no results" if cause.effect <= -1 else f"{cause.effect:+.1%}"
+        said = f"{cause.element}, {effect}, confidence {cause.confidence:.0%}: {cause.proposal}"
+        say(said, f"{label:14}", "bold red" if cause.blamed else "yellow")
+    if len(result.causes) > worst:
+        say(f"... and {len(result.causes) - worst} more causes (--json lists all)")
     for cell in result.cells[:worst]:
         say(f"{cell.rule:14}{cell.reason}", f"{cell.outcome.value:14}", _COLOUR[cell.outcome.value])
     if len(result.cells) > worst:
