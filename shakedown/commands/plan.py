@@ -13,7 +13,7 @@ import typer
 
 from shakedown.commands.arguments import assigned, command
 from shakedown.records.reading import BadInput
-from shakedown.records.wording import count, printable
+from shakedown.records.wording import count, in_unit, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -257,7 +257,7 @@ def _show(made: Plan) -> None:
             continue
         reference = made.references[item.reference]
         sign = "≥" if item.better == "higher" else "≤"
-        gate = f"{sign} {reference.gate:g} {item.unit}" if item.required else "shown only"
+        gate = f"{sign} {in_unit(f'{reference.gate:g}', item.unit)}" if item.required else "shown only"
         if reference.kind == "learn":
             gate = "to be learnt"
         parameters = " ".join(f"{k}={v}" for k, v in item.params.items())

@@ -11,7 +11,7 @@ import typer
 
 from shakedown.commands.arguments import command, console_of
 from shakedown.records.reading import BadInput, ExitStatus
-from shakedown.records.wording import printable
+from shakedown.records.wording import in_unit, printable
 
 if TYPE_CHECKING:
     from shakedown.records.base import Outcome
@@ -127,7 +127,7 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
             f"{group.measured}/{group.planned}",
             *(str(n) for n in group.outcomes.values()),
             *("0" for _ in learnt if Outcome.BASELINE not in group.outcomes),
-            *(f"{v:.6g} {group.unit}" if v is not None else "-" for v in (group.worst, group.median)),
+            *(in_unit(f"{v:.6g}", group.unit) if v is not None else "-" for v in (group.worst, group.median)),
         )
         table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)
