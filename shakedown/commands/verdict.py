@@ -146,7 +146,8 @@ def report(
 
     hold_against_raw(run)
     written = write(run, output)
-    typer.echo(f"{written.outcome.value}  {written.reason}")
+    say = console_of(240)[1]
+    say(f"  {written.reason}", written.outcome.value, f"bold {_COLOUR[written.outcome.value]}")
     for path in written.files:
         typer.echo(str(path))
     return exit_status(written.outcome)
