@@ -22,7 +22,7 @@ import reframe as rfm
 import reframe.core.runtime as rt
 import reframe.utility.sanity as sn
 from reframe.core.builtins import run_after, run_before, sanity_function
-from reframe.core.exceptions import PerformanceError, ReframeFatalError, SanityError, SkipTestError
+from reframe.core.exceptions import PerformanceError, SanityError, SkipTestError
 
 from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
@@ -51,7 +51,6 @@ from shakedown.slurm.under_way import Turns
 OUTLIVE = ("--no-kill", "--kill-on-bad-exit=0")
 PENDING = Pending()  # of this ReFrame, whose jobs it alone cancels
 TURNS = Turns()  # of this ReFrame's jobs on each node
-SETTINGS = "made from the Ansible inventory"  # how settings.py describes its system
 UNPLANNED = "unplanned"  # lets `reframe --list` show the checks where there is no run yet
 
 
@@ -98,14 +97,6 @@ def order_of(folder: Path) -> dict[str, str]:
 
 def planned_jobs() -> list[str]:
     """Return the names of the run's jobs in the order in which they are submitted, stage by stage."""
-    with contextlib.suppress(ReframeFatalError):  # not started by ReFrame
-        if rt.runtime().system.descr != SETTINGS:
-            where = Path(__file__).with_name("settings.py")
-            print(
-                f"these checks need their own settings, and others are in use -- add -C {where}",
-                file=sys.stderr,
-            )
-            sys.exit(2)
     folder = run_folder()
     if folder is None:
         return [UNPLANNED]

@@ -46,9 +46,6 @@ def _named(variable: str) -> pathlib.Path | None:
     return pathlib.Path(path)
 
 
-# Set and empty it means that there is no run yet, as where a role only lists the checks.
-if "SHAKEDOWN_RUN" not in os.environ:
-    _refuse('SHAKEDOWN_RUN is not set -- export SHAKEDOWN_RUN="$PWD/reports/runs/RUN-ID"')
 _RUN = None if (_run := _named("SHAKEDOWN_RUN")) is None else _run.resolve()
 # A Slurm of any name, for a run that no playbook brought here.
 _ANY_SITE = {
@@ -78,6 +75,9 @@ def _site() -> dict:
 
 def _planned() -> dict:
     """What the plan says of every job: the site's `slurm:` block, and how many at a time."""
+    # Set and empty it means that there is no run yet, as where a role only lists the checks.
+    if "SHAKEDOWN_RUN" not in os.environ:
+        _refuse('SHAKEDOWN_RUN is not set -- export SHAKEDOWN_RUN="$PWD/reports/runs/RUN-ID"')
     if _RUN is None:
         return {}
     try:

@@ -107,7 +107,7 @@ def test_without_the_variable_or_our_settings_it_ends_in_a_line(plain, run, tmp_
         forgotten = [plain, "-c", ROOT / "reframe_tests", "--nocolor", *words]
         ended = done(forgotten, cwd=tmp_path, env={"HOME": str(tmp_path), "SHAKEDOWN_RUN": str(run)})
         assert ended.returncode == 2
-        assert "these checks need their own settings, and others are in use -- add -C /" in ended.stderr
+        assert "this check needs settings of its own, and others are in use -- add -C /" in ended.stderr
 
 
 def test_a_missing_package_is_an_error(plain, run, tmp_path):
