@@ -255,7 +255,7 @@ def checked(folder: Path) -> str:
 )
 @pytest.mark.parametrize("name", [*SHIPPED, *DISCOVERED])
 def test_every_folder_goes_through_its_documented_commands(folders, name, shakedown, tmp_path):
-    """Catches: a folder that the playbook or a rehearsal of its plan refuses by anything but a line of ours."""
+    """Catches: a folder that the playbook or a rehearsal of its plan refuses by more than a line of ours."""
     learn = ["--learn"] if "--learn" in (folders[name] / "group_vars/all/acceptance.yml").read_text() else []
     for words in (["plan", folders[name], *learn], ["simulate", tmp_path / "run", "--site", folders[name]]):
         status, _, err = shakedown(*words)
