@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The lab tests of CI, all in one lab of two nodes; `make test-lab` has the others.
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_switch_faults.py tests/lab/test_hosts.py
 
-.PHONY: help setup acceptance test test-code test-slow test-spaces test-faults test-all test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock sbom clean
+.PHONY: help setup acceptance test test-code test-slow test-spaces test-faults test-all test-folders test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock sbom clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -49,7 +49,7 @@ test-bare: setup  ## the fast tests and the wheel on a bare Debian 12 and 13 (SU
 
 # For a night, or before a release: `make -k test-all` goes on after a failure. Why each is not in `make test` stands
 # in brackets behind it.
-test-all: lint test-code test-lab test-fabric test-foreign test-switches test-training test-fuzz test-bare  ## all there is, one after the other
+test-all: lint test-code test-folders test-lab test-fabric test-foreign test-switches test-training test-fuzz test-bare  ## all there is, one after the other
 
 # FUZZ_SECONDS is for how long. What is found is kept in tests/fuzz/found and tried first the next time.
 FUZZ_SECONDS ?= 600
@@ -59,6 +59,9 @@ test-fuzz: setup  ## damaged run folders through every command that reads them (
 # SHAKEDOWN_KEEP_LAB=1 leaves a converged lab to the next tests; --repetitions 3 runs each of them three times in one lab.
 test-lab: setup  ## test-faults, and the labs of three nodes, of namespaces and of GPUs (a boot for most files: hours if emulated)
 	@$(PYTHON) -m pytest tests/lab --ignore=tests/lab/test_fabric.py --ignore=tests/lab/test_foreign.py
+
+test-folders: setup  ## every shipped and every discovered folder through plan, rehearsal, --syntax-check and --check (minutes each)
+	@SHAKEDOWN_EVERY_FOLDER=1 $(PYTHON) -m pytest $(PARALLEL) tests/unit/roles/test_every_folder.py
 
 test-fabric: setup  ## leaves and spines: six faults between switches, three times each (seven machines: 2 h if emulated)
 	@$(PYTHON) -m pytest tests/lab/test_fabric.py --repetitions 3

@@ -75,6 +75,9 @@ def _site() -> dict:
 
 def _planned() -> dict:
     """What the plan says of every job: the site's `slurm:` block, and how many at a time."""
+    # Set and empty it means that there is no run yet, as where a role only lists the checks.
+    if "SHAKEDOWN_RUN" not in os.environ:
+        _refuse('SHAKEDOWN_RUN is not set -- export SHAKEDOWN_RUN="$PWD/reports/runs/RUN-ID"')
     if _RUN is None:
         return {}
     try:

@@ -37,7 +37,21 @@ def pages() -> dict[str, str]:
     ]
     for name, command in commands():
         parts += [f"## shakedown {name}\n", _command(command)]
-    return {"docs/reference/commands.md": "\n".join(parts)}
+    return {"docs/reference/commands.md": "\n".join(parts), "docs/reference/shakedown.1": _manual()}
+
+
+def _manual() -> str:
+    """Return the page for man(1): the help of each command, as the program prints it."""
+    whole = typer.main.get_command(app)
+    parts = ['.\\" Written by docs/generate.py from the commands.', ".TH SHAKEDOWN 1", ".SH NAME"]
+    parts += ["shakedown \\- acceptance tests for RoCE GPU clusters", ".SH SYNOPSIS", "shakedown COMMAND"]
+    for name, command in (("", whole), *commands()):
+        words = f"shakedown {name}".strip()
+        shown = command.get_help(typer.Context(command, info_name=words, terminal_width=78))
+        # A line that begins with a dot or a quote would be a request.
+        lines = (re.sub(r"^(?=[.'])", r"\\&", line) for line in shown.replace("\\", "\\e").splitlines())
+        parts += [f".SH {(name or 'commands').upper()}", ".nf", *lines, ".fi"]
+    return "\n".join(parts).replace("-", "\\-").replace("\\\\-", "\\-") + "\n"
 
 
 def commands() -> Iterator[tuple[str, Command]]:

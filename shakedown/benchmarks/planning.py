@@ -374,7 +374,8 @@ def _fill(draft: PlanDraft, stages: tuple[Stage, ...]) -> None:
             if stages and benchmark.stage not in stages:
                 draft.do_without(missing)
     if draft.missing:
-        raise all_missing(list(draft.missing.values()), learn=draft.learn)
+        floors = draft.catalogue.derived is not None
+        raise all_missing(list(draft.missing.values()), learn=draft.learn, floors=floors)
 
 
 def _made(

@@ -13,7 +13,7 @@ from shakedown.records.wording import printable
 app = typer.Typer(
     name="shakedown",
     help="Acceptance tests for RoCE GPU clusters. Exit status: 0 pass, 1 fail, 2 bad input, 3 inconclusive.",
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,  # plain help: rich would cost 0.2 s at every start
     pretty_exceptions_enable=False,
 )

@@ -13,7 +13,7 @@ import typer
 
 from shakedown.commands.arguments import command, group
 from shakedown.records.reading import BadInput, ExitStatus
-from shakedown.records.wording import count, printable
+from shakedown.records.wording import count, in_unit, printable
 
 if TYPE_CHECKING:
     from shakedown.daytwo.history.alarms_and_steps import HistoryChange
@@ -146,7 +146,7 @@ def sentence(finding: HistoryChange, *, with_metric: bool = False) -> str:
     what = f" {finding.metric}" if with_metric else ""
     text = (
         f"{kind}: {finding.node}{what} {finding.shift:+.2%} on {finding.time[:10]} "
-        f"({finding.before:.6g} -> {finding.after:.6g} {finding.unit})"
+        f"({finding.before:.6g} -> {in_unit(f'{finding.after:.6g}', finding.unit)})"
     )
     return text + "".join(f"; coincides with {c}" for c in finding.coincides[:3])
 
@@ -159,7 +159,7 @@ def _show_node(found: NodeHistory) -> None:
         print(printable(f"problem: {problem}"))
     for series in found.series:
         usable = [v for v in series.values.tolist() if not math.isnan(v)]
-        last = f"{usable[-1]:.6g} {series.unit}" if usable else "no value"
+        last = in_unit(f"{usable[-1]:.6g}", series.unit) if usable else "no value"
         print(printable(f"{line(series.values.tolist())}  {series.metric}  {last}, {len(usable)} nights"))
         for finding in found.findings:
             if finding.metric == series.metric:

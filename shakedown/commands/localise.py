@@ -55,7 +55,7 @@ def localise(
             pairs, name = read_outdirs(folders, spec or []), folders[0].name
             causes, routes = causes_and_suspects(pairs, None, (), settings)
         elif len(folders) == 1:
-            run = Run(folders[0])
+            run = Run(folders[0], simulated=True)
             pairs, name = read_pairs(run), run.plan.run
             causes, routes = causes_and_suspects(pairs, run, run.counters(), settings)
         else:

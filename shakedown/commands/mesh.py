@@ -250,7 +250,7 @@ def _results(folder: Path, spec: Spec, digest: str) -> tuple[PairResults, Covere
         outdir.refuse_other(digest)
         measurements, items = outdir.measurements(), planned_items(spec)
     else:
-        run = Run(folder)
+        run = Run(folder, simulated=True)
         measurements, items = run.measurements(), list(run.plan.items)
     pairs, gathered = PairResults(PlannedPairs(items)), Covered()
     for m in measurements:

@@ -13,7 +13,7 @@ import typer
 
 from shakedown.commands.arguments import assigned, command
 from shakedown.records.reading import BadInput
-from shakedown.records.wording import count, printable
+from shakedown.records.wording import count, in_unit, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -184,7 +184,7 @@ def deliver(made: Plan, jobs: Jobs, output: Path | None, *, as_json: bool) -> No
     from shakedown.run.folder import write_plan
 
     if output is not None:
-        _refuse_used(output)
+        refuse_used(output)
         write_plan(output, made)
         write_aside(output / "jobs.json", to_json(jobs))
         (output / "raw").mkdir(exist_ok=True)
@@ -212,7 +212,7 @@ def _mesh(given: str | None) -> Mesh | None:
     raise BadInput(f"--mesh {given[:40]!r} is no mesh", fix="use quick or full")
 
 
-def _refuse_used(folder: Path) -> None:
+def refuse_used(folder: Path) -> None:
     """Refuse a folder that has a plan or anything raw: what an earlier run left would pass for this one's."""
     raw = next((path for path in (folder / "raw").rglob("*") if not path.is_dir()), None)
     held = [name for name in ("plan.json", "jobs.json") if (folder / name).exists()]
@@ -257,7 +257,7 @@ def _show(made: Plan) -> None:
             continue
         reference = made.references[item.reference]
         sign = "≥" if item.better == "higher" else "≤"
-        gate = f"{sign} {reference.gate:g} {item.unit}" if item.required else "shown only"
+        gate = f"{sign} {in_unit(f'{reference.gate:g}', item.unit)}" if item.required else "shown only"
         if reference.kind == "learn":
             gate = "to be learnt"
         parameters = " ".join(f"{k}={v}" for k, v in item.params.items())

@@ -14,6 +14,7 @@ import typer
 
 from shakedown.commands.arguments import assigned, command, group
 from shakedown.records.reading import BadInput, ExitStatus
+from shakedown.records.wording import in_unit
 
 if TYPE_CHECKING:
     from shakedown.references.catalogue import Profile, ReferenceEntry
@@ -237,7 +238,7 @@ def _row(entry: ReferenceEntry) -> tuple[str, ...]:
     return (
         entry.id,
         entry.metric,
-        f"{reference.value:.6g} {entry.unit}",
+        in_unit(f"{reference.value:.6g}", entry.unit),
         f"gate {side} {reference.gate:.6g}" if entry.gates else "does not gate",
         "" if ceiling is None else f"{100 * reference.value / ceiling:.1f} % of {ceiling:.5g}",
         scope_key(entry.scope),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.arguments import command
+from shakedown.commands.arguments import command, console_of
 from shakedown.records.reading import ExitStatus
 from shakedown.records.wording import count, printable
 
@@ -138,7 +138,8 @@ def verify(
 
 def _say(found: Verification) -> None:
     state = "VERIFIED" if found.authentic else "DIFFERS" if found.differs else "UNCONFIRMED"
-    typer.echo(f"{state}  {found.reason}")
+    style = {"VERIFIED": "bold green", "DIFFERS": "bold red"}.get(state, "bold yellow")
+    console_of(1000)[1](f"  {found.reason}", state, style)
     _list("not as ordered: ", [str(finding) for finding in found.findings])
     if facts := found.facts:
         said = f"run {facts['run']} of {facts['system']}, planned {facts['planned']}"

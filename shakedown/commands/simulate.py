@@ -10,26 +10,37 @@ import typer
 
 from shakedown.commands.arguments import command
 from shakedown.records.reading import BadInput
+from shakedown.records.wording import count
 
 if TYPE_CHECKING:
     import numpy as np
 
     from shakedown.judge.localise.model import Cabling
-    from shakedown.simulate.fabric import PlantedFault, Shape
+    from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape
 
 NODES = (2, 4096)
 RAILS = (1, 8)
 AT_MOST = 6  # as records.plan.Remeasure has it
 
 
-@command("shakedown simulate reports/runs/rehearsal --nodes 16 --rails 2 --fault nic-tx:5%")
+@command(
+    "shakedown simulate reports/runs/rehearsal --nodes 16 --rails 2 --fault nic-tx:5%",
+    "shakedown simulate reports/runs/mine --site inventories/lab --fault lossy-cable@n2/rail1",
+)
 def simulate(
     folder: Annotated[Path, typer.Argument(help="New run folder.")],
     nodes: Annotated[int, typer.Option(help=f"Number of nodes, {NODES[0]} to {NODES[1]}.")] = 64,
     rails: Annotated[int, typer.Option(help=f"Number of rails, {RAILS[0]} to {RAILS[1]}.")] = 8,
     fault: Annotated[
         list[str] | None,
-        typer.Option(help="KIND or KIND:LOSS, for example nic-tx:2% or spine:0.1; may be repeated."),
+        typer.Option(
+            help="KIND or KIND:LOSS, for example nic-tx:2% or spine:0.1, with --site also @NODE or "
+            "@NODE/RAIL; may be repeated."
+        ),
+    ] = None,
+    site: Annotated[
+        Path | None,
+        typer.Option(help="Rehearse this inventory folder's own plan, in its place; --fault, --seed, --cv."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 1,
     pod: Annotated[int, typer.Option(min=1, help="Nodes on a leaf.")] = 16,
@@ -46,6 +57,9 @@ def simulate(
 ) -> None:
     """Write plan, results, counters and inventory as a real run would, to rehearse all that follows.
 
+    Verdict, report, localise and export take it, and say SIMULATED; nothing else does, and it cannot be
+    sealed. With --site a cell without a reference is learnt, as plan --learn has it.
+
     Kinds: nic-tx, nic-rx, half-pcie, mtu-1024, lossy-cable, uplink, spine, slow-node, tcp-fallback, flapping,
     pair.
     """
@@ -56,6 +70,8 @@ def simulate(
     from shakedown.simulate.run import write_run
 
     run = run_name(folder)  # asked first: whatever comes next takes minutes for a large fabric
+    if site is not None:
+        return _rehearse(folder, site, fault or [], np.random.default_rng(seed), cv)
     for name, value, (low, high) in (("--nodes", nodes, NODES), ("--rails", rails, RAILS)):
         if not low <= value <= high:
             raise BadInput(f"{name} {value}", fix=f"use {low} to {high}")
@@ -72,8 +88,40 @@ def simulate(
     sys.stdout.write(f"{results} results of {nodes} nodes x {rails} rails in {folder}; planted: {planted}\n")
 
 
+def _rehearse(folder: Path, site: Path, given: list[str], rng: np.random.Generator, cv: float) -> None:
+    from shakedown.benchmarks.planning import read_site
+    from shakedown.commands.plan import made_now, refuse_used
+    from shakedown.plan.scope import WantedScope
+    from shakedown.references.catalogue import MissingReference
+    from shakedown.simulate.rehearsal import site_fault, write_rehearsal
+
+    refuse_used(folder)
+    whole = read_site(site)
+    try:
+        made, jobs = made_now(whole, site, folder, WantedScope())
+    except MissingReference:
+        made, jobs = made_now(whole, site, folder, WantedScope(), learn=True)
+    faults = []
+    for text in given:
+        what, _, place = text.partition("@")
+        faults.append(site_fault(*_kind(what), place, made, rng))
+    results = write_rehearsal(folder, made, jobs, faults, rng, cv)
+    planted = ", ".join(map(str, faults)) or "no fault"
+    sys.stdout.write(f"SIMULATED: {count(results, 'result')} of {site} in {folder}; planted: {planted}\n")
+
+
 def _draw(text: str, shape: Shape, fabric: Cabling, rng: np.random.Generator) -> PlantedFault:
     from shakedown.simulate.fabric import FaultKind, draw_fault
+
+    kind, size = _kind(text)
+    if kind in (FaultKind.UPLINK, FaultKind.SPINE) and shape.pods < 2:
+        raise BadInput(f"--fault {text!r}: one leaf has no uplink", fix="use more nodes or a smaller --pod")
+    return draw_fault(kind, size, shape, fabric, rng)
+
+
+def _kind(text: str) -> tuple[FaultKind, float]:
+    """Return kind and loss of a fault. Raises BadInput."""
+    from shakedown.simulate.fabric import FaultKind
 
     name, _, loss = text.partition(":")
     kinds = [k.value for k in FaultKind]
@@ -85,10 +133,7 @@ def _draw(text: str, shape: Shape, fabric: Cabling, rng: np.random.Generator) ->
         size = -1.0
     if not 0 < size < 1:
         raise BadInput(f"--fault {text!r}: not a loss", fix="write a part between 0 and 1, or per cent")
-    kind = FaultKind(name)
-    if kind in (FaultKind.UPLINK, FaultKind.SPINE) and shape.pods < 2:
-        raise BadInput(f"--fault {text!r}: one leaf has no uplink", fix="use more nodes or a smaller --pod")
-    return draw_fault(kind, size, shape, fabric, rng)
+    return FaultKind(name), size
 
 
 def _keep_matchings(values: np.ndarray, shape: Shape, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""`shakedown verdict RUN` and `shakedown report RUN`: judge the files of a run, write the page to sign."""
+"""`shakedown verdict`, `report` and `export`: judge the files of a run, write a page to sign or a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from shakedown.commands.arguments import command, console_of
 from shakedown.records.reading import BadInput, ExitStatus
-from shakedown.records.wording import printable
+from shakedown.records.wording import in_unit, printable
 
 if TYPE_CHECKING:
     from shakedown.records.base import Outcome
@@ -54,7 +54,7 @@ def judged_from_raw(run: Path) -> tuple[Verdict, str]:
 
     try:
         notice = hold_against_raw(run)
-        return judge_folder(run), notice
+        return judge_folder(run, simulated=True), notice
     except BadInput:
         if not (run / SUMS).exists():
             with contextlib.suppress(OSError):  # a folder that only lets itself be read
@@ -93,6 +93,13 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
         say(notice)
     for problem in result.problems:
         say(f"problem: {problem}")
+    for cause in result.causes[:worst]:
+        label = "at fault" if cause.blamed else "suspect"
+        effect = "no results" if cause.effect <= -1 else f"{cause.effect:+.1%}"
+        said = f"{cause.element}, {effect}, confidence {cause.confidence:.0%}: {cause.proposal}"
+        say(said, f"{label:14}", "bold red" if cause.blamed else "yellow")
+    if len(result.causes) > worst:
+        say(f"... and {len(result.causes) - worst} more causes (--json lists all)")
     for cell in result.cells[:worst]:
         say(f"{cell.rule:14}{cell.reason}", f"{cell.outcome.value:14}", _COLOUR[cell.outcome.value])
     if len(result.cells) > worst:
@@ -120,7 +127,7 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
             f"{group.measured}/{group.planned}",
             *(str(n) for n in group.outcomes.values()),
             *("0" for _ in learnt if Outcome.BASELINE not in group.outcomes),
-            *(f"{v:.6g} {group.unit}" if v is not None else "-" for v in (group.worst, group.median)),
+            *(in_unit(f"{v:.6g}", group.unit) if v is not None else "-" for v in (group.worst, group.median)),
         )
         table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)
@@ -139,7 +146,40 @@ def report(
 
     hold_against_raw(run)
     written = write(run, output)
-    typer.echo(f"{written.outcome.value}  {written.reason}")
+    say = console_of(240)[1]
+    say(f"  {written.reason}", written.outcome.value, f"bold {_COLOUR[written.outcome.value]}")
     for path in written.files:
         typer.echo(str(path))
     return exit_status(written.outcome)
+
+
+@command(
+    "shakedown export reports/runs/lab --csv lab.csv",
+    "shakedown export reports/runs/lab --parquet lab.parquet",
+)
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
+    to_csv: Annotated[Path | None, typer.Option("--csv", help="Write a CSV file here.")] = None,
+    to_parquet: Annotated[Path | None, typer.Option("--parquet", help="Write a Parquet file here.")] = None,
+) -> None:
+    """Judge a run and write every planned cell as a row, for spreadsheets and programs.
+
+    Columns, of which none is ever renamed: run, system, created, simulated, cell, stage, test, metric, nodes,
+    rail, direction, params, required, outcome, rule, value, unit, better, gate, ceiling, reference, kind,
+    source, reason, raw. In CSV a text that a spreadsheet would take for a formula begins with a quote.
+    """
+    from shakedown.collect.run import hold_against_raw
+    from shakedown.judge.judged import judge_run
+    from shakedown.records.writing import write_aside
+    from shakedown.report import export as made
+    from shakedown.run.folder import Run
+
+    wanted = [(to_csv, made.as_csv), (to_parquet, made.as_parquet)]
+    if not any(path for path, _ in wanted):
+        raise BadInput("nothing to write", fix="give --csv FILE or --parquet FILE")
+    hold_against_raw(run)
+    judged = judge_run(Run(run, simulated=True))
+    for path, as_file in wanted:
+        if path is not None:
+            write_aside(path, as_file(made.rows(judged.run.plan, judged.cells)))
+            typer.echo(str(path))

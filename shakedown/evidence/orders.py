@@ -149,7 +149,7 @@ def make(folder: Path, hosts: Iterable[Path], *, user: int, days: int, submit: s
             f"{days} days: an order is valid for 1 to {MOST_DAYS}", fix="give --days in that range"
         )
     plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
-    if not jobs.jobs:
+    if plan.simulated or not jobs.jobs:
         raise BadInput("has no jobs: nothing would be measured", fix="plan the run anew", file=folder / JOBS)
     known = read_hosts(hosts)
     nodes = {

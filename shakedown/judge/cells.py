@@ -14,7 +14,7 @@ from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CellVerdict
-from shakedown.records.wording import BLAMES, apart, ended, number, printable, where
+from shakedown.records.wording import BLAMES, apart, ended, in_unit, number, printable, where
 from shakedown.statistics.robust import median_interval
 
 # Signatures of known faults: what a failed value looks like. A hint never changes an outcome.
@@ -237,7 +237,7 @@ class Bound:
         of_bytes = unit in _TIMES or (unit == "GB/s" and not self.item.required)
         self.moved_bytes = of_bytes and bool(self.item.params.get("size_bytes"))
         side = "at least" if self.higher else "at most"
-        self.passed = printable(f"{side} {number(self.gate)} {unit}")
+        self.passed = printable(f"{side} {in_unit(number(self.gate), unit)}")
 
     def outside(self, value: float) -> bool:
         """Whether a value is worse than the gate."""
@@ -257,11 +257,11 @@ def _unusable(reference: Reference) -> str:
     blame = f"reference {reference.id} decides nothing: gate {number(gate)}"
     if reference.better is Better.HIGHER:
         if ceiling is not None and gate > ceiling:
-            return f"{blame} lies above the ceiling {number(ceiling)} {unit}, nothing can pass"
+            return f"{blame} lies above the ceiling {in_unit(number(ceiling), unit)}, nothing can pass"
         if gate <= 0:
-            return f"{blame} {unit}, a dead link would pass"
+            return f"{in_unit(blame, unit)}, a dead link would pass"
     elif ceiling is not None and gate < ceiling:
-        return f"{blame} lies below the floor {number(ceiling)} {unit}, nothing can pass"
+        return f"{blame} lies below the floor {in_unit(number(ceiling), unit)}, nothing can pass"
     return ""
 
 
@@ -340,12 +340,12 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (
         return Rule.NO_VALUE, "the tool gave no value"
     rule, text = _decide(value, m.samples, bound)
     if m.disturbed and rule in _GOOD:
-        return Rule.BUSY, f"{number(value)} {reference.unit} decides nothing: {m.disturbed}"
+        return Rule.BUSY, f"{in_unit(number(value), reference.unit)} decides nothing: {m.disturbed}"
     if m.loaded and rule in _WORSE:
         said, most = "; ".join(one.said for one in m.loaded), min(1.0, sum(one.most for one in m.loaded))
         # One wait in the middle of a short time has no such bound.
         if rule is Rule.LEARNT or not bound.higher or value >= (1 - most) * bound.gate:
-            return Rule.BUSY, f"{said}: {number(value)} {reference.unit} decides nothing"
+            return Rule.BUSY, f"{said}: {in_unit(number(value), reference.unit)} decides nothing"
         return rule, f"{text}; {said}, which takes {most:.0%} at most"
     return rule, text
 
@@ -359,13 +359,13 @@ def _decide(  # noqa: PLR0911  (one return per rule reads best)
     low, high = (min(samples), max(samples)) if samples else (value, value)
     slack = 1e-9 * abs(value)  # a mean of equal samples may round by one last place
     if not low - slack <= value <= high + slack:
-        limits = f"{number(low)} to {number(high)} {bound.reference.unit}"
+        limits = f"{number(low)} to {in_unit(number(high), bound.reference.unit)}"
         return Rule.SAMPLES, f"value {number(value)} lies outside its own samples, {limits}"
     if bound.learns:
         unit = bound.reference.unit
         if bound.higher and low <= 0:
-            return Rule.NO_VALUE, f"{number(low)} {unit} teaches nothing: a dead link has as much"
-        return Rule.LEARNT, f"{number(value)} {unit}, measured to learn from and not judged"
+            return Rule.NO_VALUE, f"{in_unit(number(low), unit)} teaches nothing: a dead link has as much"
+        return Rule.LEARNT, f"{in_unit(number(value), unit)}, measured to learn from and not judged"
     if odd := _cannot_be(value, samples, bound):
         return Rule.IMPOSSIBLE, odd
     count, wanted = len(samples) or 1, bound.min_samples
@@ -394,10 +394,10 @@ def _cannot_be(value: float | None, samples: Sequence[float], bound: Bound) -> s
     if not possible.low < low <= high < possible.high:
         odd = next((x for x in (value, *samples) if not possible.holds(x)), None)
         if odd is not None:
-            return f"{number(odd)} {'' if unit == '1' else unit}".rstrip() + " cannot be: a measurement error"
+            return f"{in_unit(number(odd), unit)} cannot be: a measurement error"
     if best <= 0 and bound.moved_bytes:
         size = bound.item.params["size_bytes"]
-        return f"{number(best)} {unit} where {size} bytes were moved: a measurement error"
+        return f"{in_unit(number(best), unit)} where {size} bytes were moved: a measurement error"
     return ""
 
 
@@ -425,7 +425,7 @@ def _impossible(value: float, reference: Reference) -> str:
     )
     source = f" ({reference.ceiling_source})" if reference.ceiling_source else ""
     return (
-        f"{apart(value, reference.ceiling, reference.unit)} {reference.unit} is {side}, {limit} "
+        f"{in_unit(apart(value, reference.ceiling, reference.unit), reference.unit)} is {side}, {limit} "
         f"{apart(reference.ceiling, value, reference.unit)} is possible{source}: a measurement error"
     )
 
@@ -438,8 +438,8 @@ def outside_text(value: float, bound: Bound) -> str:
     if bound.gate == 0 and not bound.higher:
         return f"{number(value)} {'' if unit == '1' else unit}".rstrip() + ", none allowed"
     if bound.higher and target > 0:
-        return f"{mine} of {number(target, unit)} {unit}, {100 * value / target:.0f} %, gate {gate}"
-    return f"{mine} {unit}, gate {gate}"
+        return f"{mine} of {in_unit(number(target, unit), unit)}, {100 * value / target:.0f} %, gate {gate}"
+    return f"{in_unit(mine, unit)}, gate {gate}"
 
 
 def combine(judged: Sequence[tuple[int, CellVerdict]]) -> CellVerdict:

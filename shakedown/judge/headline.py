@@ -34,6 +34,8 @@ MOST_CHARACTERS = 280
 # A tool's message can be a page; the cells below quote more of it.
 _MOST_OF_A_REASON = 150
 _LEAST_OF_A_HEAD = 150
+MOST_CAUSES = 4  # that are named; each takes some 50 characters
+_MOST_OF_CAUSES = 240
 _LEAST_OF_OTHERS = 30
 _MOST_KINDS = 2
 _MANY_TIMES = 2.0
@@ -95,7 +97,7 @@ def _why_not_run(bad: Sequence[Bad]) -> str:
 
 def _joined(head: str, tally: str, also: str, mesh: str) -> str:
     """Join the parts to one line; what is longest gives way."""
-    mesh = clipped(mesh, MOST_CHARACTERS // 3)
+    mesh = clipped(mesh, _MOST_OF_CAUSES)
     room = MOST_CHARACTERS - len(tally) - len(mesh)
     head = clipped(head, max(room - len(also), _LEAST_OF_A_HEAD))
     also = clipped(also, room - len(head)) if room - len(head) > _LEAST_OF_OTHERS else ""
@@ -264,10 +266,11 @@ def _mesh(causes: Sequence[CauseVerdict]) -> str:
     blamed = [c for c in causes if c.blamed]
     named = blamed or causes
     shown = []
-    for cause in named[:2]:
+    for cause in named[:MOST_CAUSES]:
         effect = "no results" if cause.effect <= -1 else _percent(cause.effect)
-        shown.append(f"{_part(cause.element)} ({effect}, confidence {cause.confidence:.0%})")
-    more = f" and {len(named) - 2} more" if len(named) > 2 else ""
+        sure = "" if len(named) > 2 else f", confidence {cause.confidence:.0%}"  # a list would be too long
+        shown.append(f"{_part(cause.element)} ({effect}{sure})")
+    more = f" and {len(named) - MOST_CAUSES} more" if len(named) > MOST_CAUSES else ""
     return f"; the mesh's results {'blame' if blamed else 'point to'} {', '.join(shown)}{more}"
 
 

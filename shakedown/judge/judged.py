@@ -141,8 +141,8 @@ def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
     return JudgedRun(run, judge_cells(run.plan, kept, read), kept, read, passing)
 
 
-def judge_folder(folder: Path) -> Verdict:
-    """Read a run folder and judge it. Raises BadInput."""
+def judge_folder(folder: Path, *, simulated: bool = False) -> Verdict:
+    """Read a run folder, which may be `simulated` if so said, and judge it. Raises BadInput."""
     # The cells are gone when the search for cycles resumes: it would walk through all of them.
     with no_cycle_search():
-        return judge_run(Run(folder)).verdict
+        return judge_run(Run(folder, simulated=simulated)).verdict

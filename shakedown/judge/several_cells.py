@@ -10,7 +10,7 @@ from shakedown.judge.cells import Bound, Rule
 from shakedown.records.base import Outcome
 from shakedown.records.plan import PlanItem, Remeasure
 from shakedown.records.verdict import CellVerdict
-from shakedown.records.wording import apart, count, number, those, where
+from shakedown.records.wording import apart, count, in_unit, number, those, where
 from shakedown.statistics.robust import (
     FALSE_DISCOVERIES,
     SMALLEST_CLASS,
@@ -67,8 +67,8 @@ def settle(judged: Sequence[tuple[int, CellVerdict]], bound: Bound, rule: Remeas
             update={
                 "rule": (Rule.TRANSIENT if outside else Rule.LATE).value,
                 "value": median(values),
-                "reason": f"{where(cell.cell)}: of {len(ordered)} measurements {what}: {told} {unit}, "
-                f"gate {number(bound.gate, unit)}",
+                "reason": f"{where(cell.cell)}: of {len(ordered)} measurements {what}: "
+                f"{in_unit(told, unit)}, gate {number(bound.gate, unit)}",
             }
         )
     short = "" if says is Samples.PERSISTS else ", too few to call it transient"
@@ -163,8 +163,8 @@ def with_slow_lines(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
                             "outcome": Outcome.FAIL,
                             "rule": Rule.OUTLIER.value,
                             "reason": f"{where(cells[i].cell)}: the median of the {len(lines[name])} results "
-                            f"of {name}, {number(value)} {item.unit}, is {share:.1%} worse than the median "
-                            f"{number(centre)} of its class of {len(names)}{of}",
+                            f"of {name}, {in_unit(number(value), item.unit)}, is {share:.1%} worse than the "
+                            f"median {number(centre)} of its class of {len(names)}{of}",
                         }
                     )
     return cells
@@ -243,7 +243,7 @@ def with_slow_class(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
                     "outcome": Outcome.FAIL,
                     "rule": Rule.CLASS.value,
                     "reason": f"{where(verdict.cell)}: within its own gate, but the median of its class of "
-                    f"{len(values)} is {apart(centre, limit)} {reference.unit}, "
+                    f"{len(values)} is {in_unit(apart(centre, limit), reference.unit)}, "
                     f"{side} {number(limit)} wanted",
                 }
             )

@@ -30,7 +30,7 @@ from shakedown.records.base import Outcome, Stage, cell_id, tally
 from shakedown.records.plan import Plan, PlanItem, Waiver
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CauseVerdict, CellVerdict, Coverage, GroupVerdict, Verdict
-from shakedown.records.wording import NOT_REQUIRED, clipped, count, number, printable, where
+from shakedown.records.wording import NOT_REQUIRED, clipped, count, in_unit, number, printable, where
 from shakedown.statistics.robust import median, worse_outliers
 
 _HELD_AGAINST_A_GATE = frozenset((Rule.WITHIN.value, Rule.GATE.value))
@@ -210,7 +210,7 @@ def _with_outliers(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
                 update={
                     "outcome": Outcome.FAIL,
                     "rule": Rule.OUTLIER.value,
-                    "reason": f"{where(verdict.cell)}: {number(verdict.value)} {bound.item.unit} is "
+                    "reason": f"{where(verdict.cell)}: {in_unit(number(verdict.value), bound.item.unit)} is "
                     f"{share:.1%} worse than the median {number(centre)} of its class of {len(values)}",
                 }
             )
@@ -299,6 +299,8 @@ def summarise(
         )
     if plan.scope is not None:
         reason = f"{plan.scope.words}; {reason}"
+    if plan.simulated:
+        reason = f"SIMULATED, no hardware was measured: {reason}"
     return Verdict(
         schema=1,
         run=plan.run,

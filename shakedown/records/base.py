@@ -100,9 +100,15 @@ class Document(Record):
     model_config = ConfigDict(populate_by_name=True)
 
 
+_MOST_INDENTED = 8 << 20  # bytes; nobody reads more than that, and indents are a quarter of it
+
+
 def to_json(record: Record) -> bytes:
-    """Write a record as its file holds it, indented and to the byte the same for the same record."""
-    return (record.model_dump_json(by_alias=True, indent=1) + "\n").encode()
+    """Write a record as its file holds it, the same bytes for the same record; not indented if large."""
+    text = record.model_dump_json(by_alias=True, indent=1)
+    if len(text) > _MOST_INDENTED:
+        text = record.model_dump_json(by_alias=True)
+    return (text + "\n").encode()
 
 
 class Stage(StrEnum):

@@ -316,6 +316,7 @@ class Plan(Document):
     # How long it is expected to take and may take; None: made before plans said so.
     expectation: Expectation | None = None
     not_covered: tuple[NotCovered, ...] = ()  # what it leaves out, and why
+    simulated: bool = False  # nothing is measured: a rehearsal, which no record of real machines takes in
 
     @model_validator(mode="after")
     def _every_cell_is_referenced_once(self) -> Plan:

@@ -44,6 +44,11 @@ def number(value: float, unit: str = "") -> str:
     return f"{value:.1f}" if size >= 100 else f"{value:.2f}" if size >= 10 else f"{value:.3g}"
 
 
+def in_unit(text: str, unit: str) -> str:
+    """Write a number with its unit; a plain count, whose unit is 1, has none."""
+    return text if unit == "1" else f"{text} {unit}"
+
+
 def ended(job: str | None, state: str) -> str:
     """Say of a job, by Slurm's number where it has one, that it did not complete."""
     return f"{f'job {job}' if job else 'its job'} ended {state}, not COMPLETED"

@@ -34,18 +34,21 @@ class MissingReference(BadInput):
 
 # What there is beside writing the references by hand.
 _PHYSICAL = "or take floors derived from ceilings (acceptance.profiles: [physical])"
-_LEARN = ", or let a first run make them (shakedown plan --learn)"
+_LEARN = "or let a first run make them (shakedown plan --learn)"
 # Of so many kinds of cell each is told with its nearest entry; with more it is no line that a person reads.
 _TOLD = 5
 _ALL = " (shakedown plan --learn lists all)"
 
 
-def all_missing(missing: Sequence[MissingReference], *, learn: bool = False) -> MissingReference:
+def all_missing(
+    missing: Sequence[MissingReference], *, learn: bool = False, floors: bool = False
+) -> MissingReference:
     """Return one refusal that tells of several cells: five kinds in full, sizes of one kind together.
 
-    `learn`: the run was to learn, and cannot learn these: nothing says in which unit they are.
+    `learn`: the run was to learn, and cannot learn these: nothing says in which unit they are; `floors`: it
+    has those derived from ceilings already.
     """
-    offer = _PHYSICAL if learn else _PHYSICAL + _LEARN
+    offer = ", ".join([_PHYSICAL] * (not floors) + [_LEARN] * (not learn)) or "or leave the tests out"
     if len(missing) == 1:
         return MissingReference(missing[0].what, fix=f"{missing[0].fix}; {offer}")
     alike: dict[tuple[str, str, str], list[MissingReference]] = {}

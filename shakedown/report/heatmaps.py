@@ -176,15 +176,22 @@ _Placed = list[
 
 def _marks(placed: _Placed) -> tuple[tuple[Mark, ...], int]:
     """Return the worst cells that did not pass, and how many more there are."""
-    bad: list[tuple[int, int, int, CellVerdict]] = []
+    bad: list[tuple[int, float, int, int, CellVerdict]] = []
     for (rows, columns), found, cells, _ in placed:
         bad += [
-            (-int(found[i]), int(rows[i]), int(columns[i]), cells[i])
+            (-int(found[i]), -_beyond(cells[i]), int(rows[i]), int(columns[i]), cells[i])
             for i in np.flatnonzero(found > STEPS).tolist()
         ]
-    bad.sort(key=lambda entry: entry[:3])
-    marks = tuple(Mark(row, column, cell.outcome, cell.reason) for _, row, column, cell in bad[:MOST_MARKS])
+    bad.sort(key=lambda entry: entry[:4])
+    marks = tuple(Mark(row, column, cell.outcome, cell.reason) for *_, row, column, cell in bad[:MOST_MARKS])
     return marks, len(bad) - len(marks)
+
+
+def _beyond(cell: CellVerdict) -> float:
+    """How far a value lies from its gate, as a fraction of that; without one it is worse than any."""
+    if cell.value is None or cell.gate is None:
+        return float("inf")
+    return abs(cell.value - cell.gate) / (abs(cell.gate) or 1.0)
 
 
 def _texts(placed: _Placed, levels: NDArray[np.uint8]) -> dict[tuple[int, int], str]:

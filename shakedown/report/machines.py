@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
+from shakedown.judge.cells import SEVERITY
 from shakedown.records.base import Outcome
 from shakedown.report import text
 from shakedown.report.html import ReportView
@@ -79,7 +80,8 @@ def _group(suite: ET.Element, group: GroupRow) -> None:
 def render_junit(view: ReportView) -> str:
     """Return the run as JUnit XML."""
     verdict = view.verdict
-    root = ET.Element("testsuites", name=_clean(f"{view.plan.system} {verdict.run}"))
+    simulated = "SIMULATED " if view.plan.simulated else ""
+    root = ET.Element("testsuites", name=_clean(f"{simulated}{view.plan.system} {verdict.run}"))
     suite = ET.SubElement(root, "testsuite", name="run")
     # Not "skipped" even for a run that was not run: somebody would take it for green.
     open_ = verdict.outcome in (Outcome.NOT_RUN, Outcome.BASELINE)
@@ -133,13 +135,23 @@ def family(name: str, help_text: str, samples: Iterable[Sample]) -> str:
     return "\n".join(lines) + "\n" if len(lines) > 2 else ""
 
 
+# A collector keeps each series for years. A test has ten: six outcomes, three values, its gate.
+MOST_SERIES, _OF_A_TEST, _OF_THE_RUN, _MOST_TESTS = 5_000, 10, 20, 400
+
+
 def render_prometheus(view: ReportView) -> str:
-    """Return the run as metrics: the verdict, the coverage, each test's values, and single cells.
+    """Return the run as metrics: the verdict, the coverage, tests' values and single cells, the worst first.
 
     Single cells are those that the report lists: all of a small run, those that did not pass of a large one.
+    Of both, what is beyond `MOST_SERIES` is counted; `shakedown export` has every cell.
     """
     verdict = view.verdict
-    run = {"run": verdict.run, "system": view.plan.system}
+    tests = view.groups
+    if len(tests) > _MOST_TESTS:
+        tests = tuple(sorted(tests, key=lambda g: (-SEVERITY[g.outcome], g.standing)))[:_MOST_TESTS]
+    shown = view.cells[: MOST_SERIES - _OF_THE_RUN - _OF_A_TEST * len(tests)]
+    left_out = {"tests": len(view.groups) - len(tests), "cells": len(view.cells) - len(shown)}
+    run = {"run": verdict.run, "system": view.plan.system, "simulated": "1" * view.plan.simulated}
     groups = [
         (
             run
@@ -154,7 +166,7 @@ def render_prometheus(view: ReportView) -> str:
             },
             g,
         )
-        for g in view.groups
+        for g in tests
     ]
     cells = [
         (
@@ -169,7 +181,7 @@ def render_prometheus(view: ReportView) -> str:
             },
             c.found.value,
         )
-        for c in view.cells
+        for c in shown
     ]
     try:
         created = [(run, datetime.fromisoformat(view.plan.created).timestamp())]
@@ -224,6 +236,11 @@ def render_prometheus(view: ReportView) -> str:
                 "shakedown_cell_value",
                 "Value of a cell that the report lists, in its unit.",
                 ((labels, value) for labels, value in cells if value is not None),
+            ),
+            family(
+                "shakedown_left_out",
+                "Tests and listed cells that have no series here; shakedown export has them.",
+                ((run | {"what": what}, n) for what, n in left_out.items()),
             ),
         )
     )

@@ -47,7 +47,7 @@ def checksum(folder: Path) -> html.Checksum:
 
 def read(folder: Path) -> ReportSource:
     """Read and judge a run. Raises BadInput, also if the stored verdict is not what the files say."""
-    judged = judge_run(runs.Run(folder), keep=True)
+    judged = judge_run(runs.Run(folder, simulated=True), keep=True)
     run, verdict = judged.run, judged.verdict
     stored = folder / runs.VERDICT
     if os.path.lexists(stored) and read_bytes(stored) != to_json(verdict):

@@ -67,21 +67,32 @@ def _foreign(path: Path) -> list[str]:
     ]
 
 
-class Run:
-    """A run folder, opened for reading. `problems` fills while the files are read."""
+SIMULATED = "simulated"  # what a line that nobody measured has for its job
 
-    def __init__(self, folder: Path) -> None:
+
+class Run:
+    """A run folder, opened for reading. `problems` fills while the files are read.
+
+    Raises BadInput: it is no run, or a simulated one where the reader does not say that it takes those.
+    """
+
+    def __init__(self, folder: Path, *, simulated: bool = False) -> None:
         if not folder.is_dir():
             raise BadInput("is not a run folder", fix="name a folder that holds plan.json", file=folder)
         self.folder = folder
         self.problems: list[str] = _foreign(folder / RAW / FOREIGN)
         self.plan = read_record(folder / PLAN, Plan)
+        if self.plan.simulated and not simulated:
+            fix = "name one that was measured; verdict, report, localise and export take this one"
+            raise BadInput("is a SIMULATED run: no hardware was measured", fix=fix, file=folder)
         self._raw_seen: dict[str, str] = {}  # path: why it is no evidence
         self._raw_folders: set[str] = set()
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield the lines of `results.jsonl`; a value whose raw output is missing gets a problem."""
         for m in self._lines(RESULTS, Measurement):
+            if m.job == SIMULATED and not self.plan.simulated:
+                raise BadInput("its results are simulated, and its plan does not say so", file=self.folder)
             if m.raw is not None and m.problem is None and (flaw := self._raw_seen[m.raw]):
                 yield m.model_copy(update={"problem": RunProblem(kind="other", message=flaw)})
             else:

@@ -16,10 +16,20 @@ from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind, Rem
 from shakedown.records.reading import BadInput
 from shakedown.records.results import Component, CounterReading, Snapshot
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import COUNTERS, JOBS, PLAN, RESULTS, plan_to_json, write_inventory, write_lines
+from shakedown.run.folder import (
+    COUNTERS,
+    JOBS,
+    PLAN,
+    RESULTS,
+    SIMULATED,
+    plan_to_json,
+    write_inventory,
+    write_lines,
+)
 from shakedown.simulate.fabric import MTU_BYTES, REACHED_OF_CEILING, Simulated
 from shakedown.statistics.robust import MOST_OUTSIDE
 
+CAVEAT = "Simulated: no hardware was measured. Nothing here says anything about a real cluster."
 TEST = "ib_write_bw"
 METRIC = "bandwidth"
 SIZE_BYTES = 65536
@@ -131,7 +141,8 @@ def plan_of(sim: Simulated, run: str, created: str) -> Plan:
         items=tuple(items),
         references={reference.id: reference, none.id: none},
         remeasure=remeasure_rule(sim),
-        caveats=("Simulated: no hardware was measured. Nothing here says anything about a real cluster.",),
+        caveats=(CAVEAT,),
+        simulated=True,
     )
 
 
@@ -188,7 +199,7 @@ def _results(sim: Simulated, run: str, created: str, gate: float) -> Iterator[st
             f'{head}{f"{value:.2f}" if known else "null"},"unit":"Gb/s","better":"higher",'
             f'"nodes":["{matrix.nodes[first]}","{matrix.nodes[second]}"],"rail":"{matrix.rails[r]}",'
             f'"direction":"{"forward" if a < b else "reverse"}",'
-            f'"params":{_PARAMS},"job":"1","state":"COMPLETED","attempt":{attempt},'
+            f'"params":{_PARAMS},"job":"{SIMULATED}","state":"COMPLETED","attempt":{attempt},'
             f'"started":"{created}","duration_s":2.0{"" if known else problem}}}\n'
         )
 

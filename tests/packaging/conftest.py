@@ -14,8 +14,9 @@ def wheel(tmp_path_factory) -> Path:
     for name in ("shakedown", "reports/templates", "reframe_tests", "workloads"):
         drop = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / "source" / name, symlinks=True, ignore=drop)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / "source")
+    (folder / "source/docs/reference").mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "docs/reference/shakedown.1"):
+        shutil.copy(ROOT / name, folder / "source" / name)
     built = done([UV, "build", "--quiet", "--no-config", "--out-dir", folder / "dist", folder / "source"])
     assert built.returncode == 0, built.stderr
     (found,) = (folder / "dist").glob("*.whl")

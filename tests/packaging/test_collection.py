@@ -1,5 +1,6 @@
 """The roles as a collection: built, installed into an empty folder, and run with nothing else in reach."""
 
+import json
 import re
 import subprocess
 import sys
@@ -113,6 +114,21 @@ ALONE = """\
         host_settings_topology: "{{ lookup('ansible.builtin.file', 'map.json') }}"
         host_settings_root: "{{ playbook_dir }}/root"
 """
+
+
+def test_the_example_of_its_readme_runs(play):
+    """Catches: an example that names a role, a variable or a form of it that the collection does not have."""
+    text = (ROOT / "collection/README.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    assert "role: shakedown.roce." in text
+    with_host = "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.add_host:\n"
+    with_host += (
+        "        {name: localhost, groups: gpu_nodes, ansible_connection: local, ansible_become: false}\n"
+    )
+    more = {**json.loads(ACCEPTED), "host_settings_root": "{{ playbook_dir }}/root", "fabric_nics": []}
+    more["host_settings_topology"] = "{{ lookup('ansible.builtin.file', 'map.json') }}"
+    ended = play("-e", json.dumps(more), hides="shakedown", text=with_host + text)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "PLAY [gpu_nodes]" in ended.stdout and re.search(r"changed=[0-9]+ .*failed=0", ended.stdout)
 
 
 def test_roles_run_alone_in_check_mode(play):

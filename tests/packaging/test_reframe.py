@@ -97,6 +97,19 @@ def test_what_is_no_run_is_an_error(named, plain, run, tmp_path):
     assert len(ended.stderr.splitlines()) == 1 and str(path) in ended.stderr
 
 
+def test_without_the_variable_or_our_settings_it_ends_in_a_line(plain, run, tmp_path):
+    """Catches: ReFrame that lists no check and exits 0 where -C was forgotten, or one of no run without the
+    variable, whose start is a traceback."""
+    for words in (["--list"], ["--run"]):
+        ended = reframe(plain, ROOT / "reframe_tests", tmp_path, *words)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.startswith("SHAKEDOWN_RUN is not set -- export") and ended.stderr.count("\n") == 1
+        forgotten = [plain, "-c", ROOT / "reframe_tests", "--nocolor", *words]
+        ended = done(forgotten, cwd=tmp_path, env={"HOME": str(tmp_path), "SHAKEDOWN_RUN": str(run)})
+        assert ended.returncode == 2
+        assert "this check needs settings of its own, and others are in use -- add -C /" in ended.stderr
+
+
 def test_a_missing_package_is_an_error(plain, run, tmp_path):
     """Catches: an environment without what shakedown needs, where ReFrame lists 0 checks and exits 0."""
     bare = tmp_path / "bare"

@@ -126,7 +126,7 @@ def test_a_run_is_read_judged_reported_sealed_and_verified(laptop, recorded_run,
     assert laptop("verify", run, "--signers", signers).startswith("VERIFIED ")
 
 
-def test_a_simulated_fault_is_localised_and_remembered(laptop, tmp_path):
+def test_a_simulated_fault_is_localised_and_a_real_run_remembered(laptop, recorded_run):
     """Catches: NumPy, SciPy, ruptures or Arrow not declared: each is imported only when it is wanted."""
     for name, *fault in (("a",), ("b", "--fault", "nic-tx:10%")):
         laptop("simulate", name, "--nodes", 8, "--rails", 2, "--pod", 4, *fault)
@@ -134,8 +134,11 @@ def test_a_simulated_fault_is_localised_and_remembered(laptop, tmp_path):
     laptop("verdict", "a", "--write")
     laptop("report", "b", exits=FAIL)
     laptop("compare", "a", "b", "--changed", "nic.firmware", exits=BAD_INPUT)
-    laptop("history", "ingest", "a", "b")
-    laptop("history", "show", "--node", "n1", "--html", "page.html")
+    laptop("history", "ingest", "a", "b", exits=BAD_INPUT)
+    run = recorded_run("h200x4_nccl_healthy")
+    laptop("collect", run)
+    laptop("history", "ingest", run)
+    laptop("history", "show", "--node", "gpu1", "--html", "page.html")
     laptop("history", "fleet")
 
 

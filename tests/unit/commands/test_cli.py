@@ -1,9 +1,11 @@
 """The edge of the command line: version, readers that leave, full disks, and errors of our own."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,43 @@ def test_a_command_made_alone_is_that_of_the_whole_program(shakedown, capsys):
             assert capsys.readouterr().out == told
     assert list(cli._program("--help").commands) == list(whole.commands)
     assert "Did you mean 'verdict'?" in shakedown("verdicts")[2]
+
+
+def on_a_terminal(words: list[str], **more: str) -> str:
+    """Return what the command prints to a terminal."""
+    terminal, slave = os.openpty()
+    environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "COLUMNS": "200", **more}
+    argv = [sys.executable, "-m", "shakedown", *words]
+    found = b""
+    reading = os.fdopen(terminal, "rb", buffering=0)
+    with reading as printed, subprocess.Popen(argv, stdout=slave, env=environment, cwd=ROOT):
+        os.close(slave)
+        with suppress(OSError):  # the end of a terminal
+            while more_bytes := printed.read(65536):
+                found += more_bytes
+    return found.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "colour"), [("counters", "31"), ("healthy_primergy_cdi", "32")])
+def test_pass_and_fail_have_colours_on_a_terminal_unless_they_are_not_wanted(name, colour, decision_runs):
+    """Catches: a verdict without colour, one that ignores NO_COLOR, codes of colour in a pipe."""
+    words = ["verdict", str(decision_runs / name / "run")]
+    assert on_a_terminal(words).startswith(f"\x1b[1;{colour}m")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", on_a_terminal(words, NO_COLOR="1"))
+    assert b"\x1b" not in started(words).stdout
+
+
+@pytest.mark.parametrize("words", [("verd",), ("history", "ing"), ("plan", "inventories/lab", "--longest")])
+def test_a_shell_completes_commands_and_options(words):
+    """Catches: completion that is offered and gives nothing, because each command is made alone."""
+    asked = {"_SHAKEDOWN_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(("shakedown", *words))}
+    program = "import sys; sys.argv[:] = ['shakedown']; from shakedown.commands.cli import main; main()"
+    environment = {"PATH": os.environ["PATH"], **asked, "COMP_CWORD": str(len(words))}
+    argv = [sys.executable, "-c", program]
+    done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, check=True)
+    wanted = {"verd": "verdict", "ing": "ingest", "--longest": "--longest-job"}[words[-1]]
+    assert done.stdout.decode().split() == [wanted]
 
 
 @pytest.mark.slow

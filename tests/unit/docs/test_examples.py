@@ -32,7 +32,7 @@ NEEDS_A_CLUSTER += ("shakedown nightly run", "shakedown power", "shakedown refer
 # Files, a diff, references to sign, a sentence or two; the night's report, which is delivered as JSON.
 PRINTS_NO_TABLE = ("collect", "drain begin-retest", "drain end-retest", "history compact", "history ingest")
 PRINTS_NO_TABLE += ("mend", "mesh confirm", "nightly run", "order", "power", "references baseline")
-PRINTS_NO_TABLE += ("references cards", "references propose", "report", "seal", "simulate")
+PRINTS_NO_TABLE += ("references cards", "references propose", "report", "seal", "simulate", "export")
 EXAMPLES = [line for command in COMMANDS.values() for line in examples(command)]
 CAPTURES = ROOT / "tests/unit/benchmarks/outputs/captures"
 MESH = "reports/runs/lab/raw/fabric.ib_write_bw.a1"

@@ -4,10 +4,12 @@ import random
 
 import pytest
 
+from shakedown.judge import headline
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
+from shakedown.records.verdict import CauseVerdict
 from tests.kit import records
 
 BANDWIDTH = {"id": "bw", "value": 392.0, "tolerance": 0.03, "ceiling": 392.0, "unit": "Gb/s"}
@@ -135,3 +137,31 @@ def test_what_no_table_names_is_still_words():
     own = item("stream_triad", "bandwidth", stage="node", nodes=[("n1",)], rails=(None,))
     found = verdict([own, MESH], [(0, 0, {"value": 100.0}), *((1, n, GOOD) for n in range(3))])
     assert found.reason.startswith("stream triad at n1 reaches 100.0 Gb/s, 392.0 wanted (-74 %)")
+
+
+@pytest.mark.parametrize(
+    ("many", "says"), [(1, "confidence 90%)"), (4, "n4 rail1 leaf0:swp1 (-20 %)"), (6, " and 2 more")]
+)
+def test_every_cause_is_named_up_to_four(many, says):
+    """Catches: a headline that names two of four bad NICs, so that two are mended and the run fails again."""
+    of = {"blamed": True, "confidence": 0.9, "effect": -0.2, "evidence": (), "proposal": "look"}
+    causes = [CauseVerdict(element=f"cable n{n} rail1 leaf0:swp1", **of) for n in range(1, many + 1)]
+    cells = judge(
+        Plan(
+            run="r",
+            system="s",
+            created="now",
+            nodes=NODES,
+            rails=("rail1",),
+            references=REFERENCES,
+            items=[MESH],
+        ),
+        [],
+    ).cells
+    plan = Plan(
+        run="r", system="s", created="now", nodes=NODES, rails=("rail1",), references=REFERENCES, items=[MESH]
+    )
+    said = headline.sentence(plan, Outcome.NOT_RUN, [(cell, plan.items[0]) for cell in cells], 3, causes)
+    assert said.endswith(says)
+    assert all(f"n{n} rail1" in said for n in range(1, min(many, 4) + 1)) and "n5" not in said
+    assert len(said) <= 2 * headline.MOST_CHARACTERS

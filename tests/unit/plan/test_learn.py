@@ -114,6 +114,8 @@ def test_what_cannot_be_learnt_is_not_sent_to_learn():
     refused = MissingReference.of("disk", "bandwidth", {"nodes": 1}, fix="add one")
     assert "--learn" in str(all_missing([refused]))
     assert "--learn" not in str(all_missing([refused], learn=True))
+    assert "[physical]" in str(all_missing([refused]))
+    assert "[physical]" not in str(all_missing([refused], floors=True))  # the site has that profile
 
 
 def test_learning_where_nothing_is_missing_is_refused():

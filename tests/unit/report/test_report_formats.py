@@ -110,6 +110,29 @@ def test_metrics_give_values_and_gates() -> None:
     assert len(families["shakedown_cell_value"].samples) == source.verdict.coverage.measured
 
 
+@pytest.mark.parametrize(("nodes", "metrics"), [(12, 500), (40, 8)])
+def test_metrics_of_a_large_run_have_few_series_and_the_worst_of_it(nodes: int, metrics: int) -> None:
+    """Catches a large run's metrics that a collector drowns in, and the failed cell left out of them."""
+    source = judged(make_plan(nodes, 8, metrics=metrics), Faults(slow_rail=("n03".zfill(2), "rail1")))
+    view = html.build(source)
+    rendered = machines.render_prometheus(view)
+    series = [line for line in rendered.splitlines() if not line.startswith("#")]
+    assert len(series) <= machines.MOST_SERIES == 5_000
+    left = {
+        s.labels["what"]: s.value
+        for f in text_string_to_metric_families(rendered)
+        for s in f.samples
+        if "what" in s.labels
+    }
+    shown = sum(line.startswith("shakedown_cell_value") for line in series)
+    assert left["cells"] == len(view.cells) - shown
+    tested = {(g.item.test, g.item.metric, g.params) for g in view.groups}
+    assert left["tests"] == max(len(view.groups) - 400, 0) and len(tested) > 30
+    for group in view.groups:
+        if group.outcome is Outcome.FAIL:
+            assert f'test="{group.item.test}",metric="{group.item.metric}"' in rendered
+
+
 def test_metrics_escape_hostile_labels() -> None:
     """Catches a label that ends early and adds a metric of its own."""
     rendered = machines.render_prometheus(html.build(hostile_run()))

@@ -411,3 +411,22 @@ def test_the_report_puts_the_expectation_beside_what_it_took() -> None:
     page = html.render_html(shown, {})
     assert "uplinks &lt;b&gt; (672 cells): not read" in page
     assert "Expected 1 h 00 min, measured for" in page
+
+
+def test_the_worst_cells_are_ringed_and_not_the_first(monkeypatch, small: Plan) -> None:
+    """Catches: rings around the first rows of a map in which much fails, and none around its worst cell."""
+    monkeypatch.setattr(heatmaps, "MOST_MARKS", 1)
+    source = judged(small)
+    low = {("n1", "n2"): 0.9, ("n3", "n4"): 0.1}
+
+    def slowed(m: Measurement) -> Measurement:
+        share = low.get(m.nodes, 1.0) if m.test == "ib_write_bw" and m.metric == "bandwidth" else 1.0
+        return m if share == 1.0 else m.model_copy(update={"value": (m.value or 0) * share, "samples": ()})
+
+    found, _ = heatmaps.heat_maps(_rejudged(source, [slowed(m) for m in source.measurements]))
+    marked = [one for one in found if one.marks and "bandwidth" in one.title]
+    assert marked
+    assert all(
+        (one.rows[one.marks[0].row], one.columns[one.marks[0].column]) in (("n3", "n4"), ("n4", "n3"))
+        for one in marked
+    )

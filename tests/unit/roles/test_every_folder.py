@@ -1,6 +1,7 @@
 """Every shipped and every discovered folder has what the playbooks use, and the next command takes it."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -171,6 +172,7 @@ def changed(**nic: Any) -> dict[str, Any]:
     return answers
 
 
+SHIPPED = sorted(folder.name for folder in (CHECKOUT / "inventories").iterdir() if folder.is_dir())
 DISCOVERED = {
     "lab_of_lldp": machines.lab(),
     "lab_without": machines.lab(lldp=False),
@@ -234,16 +236,41 @@ def test_every_discovered_folder_can_be_planned_whole_and_in_part(folders, name,
         assert status == 0, err
 
 
+def checked(folder: Path) -> str:
+    """Return what `site.yml --check` says where nothing is managed and no network is in reach."""
+    always = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    always |= {"manage": {"hosts": False}}
+    book = [Path(sys.executable).with_name("ansible-playbook"), "-i", folder, "playbooks/site.yml"]
+    alone = ["unshare", "--map-root-user", "--net", *book, "--check", "-e", json.dumps(always)]
+    done = ran(*alone, cwd=CHECKOUT)
+    said = " ".join(done.stdout.split())
+    assert "is undefined" not in said and "Traceback" not in said, said[-3000:]
+    assert "PLAY RECAP" in said, done.stderr[-3000:]
+    return said
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(
+    not os.environ.get("SHAKEDOWN_EVERY_FOLDER"), reason="minutes for each: make test-folders"
+)
+@pytest.mark.parametrize("name", [*SHIPPED, *DISCOVERED])
+def test_every_folder_goes_through_its_documented_commands(folders, name, shakedown, tmp_path):
+    """Catches: a folder that the playbook or a rehearsal of its plan refuses by more than a line of ours."""
+    learn = ["--learn"] if "--learn" in (folders[name] / "group_vars/all/acceptance.yml").read_text() else []
+    for words in (["plan", folders[name], *learn], ["simulate", tmp_path / "run", "--site", folders[name]]):
+        status, _, err = shakedown(*words)
+        assert (status, err) == (0, "")
+    assert shakedown("verdict", tmp_path / "run")[0] in (0, 3)
+    book = [Path(sys.executable).with_name("ansible-playbook"), "-i", folders[name], "playbooks/site.yml"]
+    done = ran(*book, "--syntax-check", cwd=CHECKOUT)
+    assert done.returncode == 0, done.stderr
+    checked(folders[name])
+
+
 @pytest.mark.timeout(900)
 def test_the_check_of_a_discovered_folder_ends_without_an_undefined_variable(folders):
     """Catches: `site.yml --check` of a new folder that breaks off with a template's words where no host tells
     its network: OpenMPI reads it though nothing is managed."""
-    always = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    always |= {"manage": {"hosts": False}}
-    book = [Path(sys.executable).with_name("ansible-playbook"), "-i", folders["lab_without"]]
-    alone = ["unshare", "--map-root-user", "--net", *book, "playbooks/site.yml", "--check"]
-    done = ran(*alone, "-e", json.dumps(always), cwd=CHECKOUT)
-    said = " ".join(done.stdout.split())
-    assert "is undefined" not in said and "Traceback" not in said, said[-3000:]
+    said = checked(folders["lab_without"])
     assert "OpenMPI's start-up and the shared folder's is not known on head, n1, n2: say it in" in said
     assert "group_vars/all/site.yml, mgmt_subnet: 192.0.2.0/24 for example" in said

@@ -222,4 +222,4 @@ def test_the_plan_of_the_largest_fabric_can_be_read_again(tmp_path):
     # Names of 4,096 nodes are two letters longer: n0001 for n01.
     for_a_pair = size / (nodes * (nodes - 1) / 2) + 4
     assert for_a_pair * 4096 * 4095 / 2 < LARGEST_DOCUMENT
-    assert len(Run(tmp_path / "r").plan.items[0].nodes) == nodes * (nodes - 1) / 2
+    assert len(Run(tmp_path / "r", simulated=True).plan.items[0].nodes) == nodes * (nodes - 1) / 2

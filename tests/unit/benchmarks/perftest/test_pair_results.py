@@ -262,7 +262,7 @@ def test_a_healthy_simulated_run_passes_and_nobody_is_at_fault(shakedown, tmp_pa
     """Catches: simulated files that a real run's readers refuse, or that cannot pass."""
     run = tmp_path / "healthy"
     assert shakedown("simulate", run, "--nodes", 12, "--rails", 2, "--pod", 4)[0] == 0
-    verdict = judge_folder(run)
+    verdict = judge_folder(run, simulated=True)
     assert (verdict.outcome.value, verdict.coverage.complete, verdict.unplanned) == ("PASS", True, ())
     assert shakedown("localise", run)[0] == 0
 
@@ -292,7 +292,7 @@ def test_planted_faults_go_from_files_to_the_named_parts(shakedown, tmp_path):
         )
         assert place in said
     assert any("rx_crc_errors_phy" in line for line in causes["cable"]["evidence"])
-    assert judge_folder(run).outcome.value == "FAIL"
+    assert judge_folder(run, simulated=True).outcome.value == "FAIL"
 
 
 def test_files_hold_what_was_simulated(shakedown, tmp_path):
@@ -303,7 +303,7 @@ def test_files_hold_what_was_simulated(shakedown, tmp_path):
     shape = Shape(10, 2, pod=5, dips=0.0)
     fabric = build_fabric(shape, rng)
     sim = measure(shape, fabric, [draw_fault(FaultKind.NIC_TX, 0.3, shape, fabric, rng)], rng)
-    [route] = routes_of(read_pairs(Run(run)), Run(run))
+    [route] = routes_of(read_pairs(Run(run, simulated=True)), Run(run, simulated=True))
     [matrix], read = route.matrices, route.fabric
     np.testing.assert_allclose(matrix.values, sim.matrix.values, atol=0.006)
     assert [read.leaves[i] for i in read.leaf.ravel()] == [fabric.leaves[i] for i in fabric.leaf.ravel()]
