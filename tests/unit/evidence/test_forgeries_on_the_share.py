@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from generator.forgeries import source
 from ordered import World, reseal
 from test_forgeries import LATENCY, OUTPUT, WRITE
 
@@ -107,76 +108,8 @@ def twice(path: Path) -> None:
 ACTIONS: dict[str, Callable[[Path], None]] = {
     f.__name__: f for f in (removed, emptied, cut, longer, other, linked, piped, folder, huge, nested, twice)
 }
-# By `place, what is done to it`; what names it, nothing where it changes nothing.
-FORGERIES: dict[str, str] = {
-    "an output, removed": "was signed by n1 and is not in the bundle",
-    "an output, emptied": "was changed after its node had signed it",
-    "an output, cut": "was changed after its node had signed it",
-    "an output, longer": "was changed after its node had signed it",
-    "an output, other": "was changed after its node had signed it",
-    "an output, linked": "was signed by n1 and is not in the bundle",
-    "an output, piped": "was signed by n1 and is not in the bundle",
-    "an output, folder": "was signed by n1 and is not in the bundle",
-    "an output, huge": "was signed by n1 and is not in the bundle",
-    "an output, nested": "was changed after its node had signed it",
-    "a journal, removed": "was signed by n1 and is not in the bundle",
-    "a journal, emptied": "was changed after its node had signed it",
-    "a journal, cut": "was changed after its node had signed it",
-    "a journal, other": "was changed after its node had signed it",
-    "a journal, linked": "was signed by n1 and is not in the bundle",
-    "a journal, nested": "was changed after its node had signed it",
-    "counters, removed": "was signed by n1 and is not in the bundle",
-    "counters, cut": "was changed after its node had signed it",
-    "counters, other": "was changed after its node had signed it",
-    "counters, piped": "was signed by n1 and is not in the bundle",
-    "counters, twice": "was changed after its node had signed it",
-    "a node's list, removed": "signed.n1.json: is missing",
-    "a node's list, cut": "signed.n1.json: ",
-    "a node's list, other": "signed.n1.json: is of another job",
-    "a node's list, twice": "duplicate key 'schema'",
-    "a node's list, nested": "is nested too deeply",
-    "a signature, removed": "signed.n1.link.json is missing or no signature",
-    "a signature, cut": "signed.n1.link.json is missing or no signature",
-    "a signature, longer": "",
-    "a signature, other": "is not what n1 signed",
-    "job.json, removed": "has no job.json that can be read",
-    "job.json, longer": "job.json: was changed after the job had ended",
-    "job.json, other": "is of another job",
-    "job.json, linked": "has no job.json that can be read",
-    "job.json, nested": "has no job.json that can be read",
-    "job.json, twice": "has no job.json that can be read",
-    "files.json, removed": "files.json: is not the list of when the job had ended",
-    "files.json, other": "files.json: is not the list of when the job had ended",
-    "files.json, huge": "files.json: is not the list of when the job had ended",
-    "slurm.txt, emptied": "slurm.txt: was changed after the job had ended",
-    "slurm.txt, other": "Slurm's own record 4",
-    "slurm.txt, folder": "slurm.txt: chain broken",
-    "spec.json, removed": "the job had other settings than were ordered",
-    "spec.json, nested": "the job had other settings than were ordered",
-    "nodes.txt, removed": "was signed by n1 and is not in the bundle",
-    "nodes.txt, longer": "was changed after its node had signed it",
-    "rfm_job.err, removed": "rfm_job.err: chain broken",
-    "rfm_job.err, longer": "rfm_job.err: was changed after the job had ended",
-    "rfm_job.out, removed": "",
-    "rfm_job.out, nested": "",
-    "rfm_job.out, huge": "",
-    "chain.jsonl, removed": "is missing: nothing says which jobs there were",
-    "chain.jsonl, cut": "is no job of the chain",
-    "chain.jsonl, longer": "",
-    "chain.jsonl, nested": "is no job of the chain",
-    "a job, removed": "the job was run and this is not in the bundle",
-    "a job, linked": "the job was run and this is not in the bundle",
-    "a new job, folder": "raw/ holds fabric.better.a1, which nothing that was planned writes",
-    "a new job, linked": "",
-    "a new file, other": "raw/ holds notes.txt, which nothing that was planned writes",
-    "a new file, huge": "",
-    "a new output, other": "better.n1.txt: unsigned: no word of n1",
-    "a new output, folder": "",
-    "a removed file still open, other": "",
-    "switches.fabric, folder": "somebody put switches.fabric on the share",
-    "server_power, folder": "somebody put server_power on the share",
-    "paths.jsonl, other": "somebody put paths.jsonl on the share",
-    "foreign.txt, other": "somebody put foreign.txt on the share",
+FORGERIES = {
+    f"{place}, {action}": words for place, of in source().on_the_share.items() for action, words in of.items()
 }
 
 
