@@ -147,7 +147,7 @@ def test_what_a_user_set_for_himself_reaches_no_job_and_is_told(site, monkeypatc
 
 @pytest.mark.parametrize(("of_user", "of_jobs"), [(0o002, "0022"), (0o077, "0077")])
 def test_what_jobs_write_is_theirs_alone_to_change(site, of_user, of_jobs):
-    """Catches: outputs that the jobs' group may edit, as by a umask of 002; or a privacy that is taken away."""
+    """Catches: outputs that the jobs' group may edit, as by a umask of 002; or privacy taken away."""
     (site.home / "venv/bin/reframe").write_text("#!/bin/sh\numask\n")
     before = os.umask(of_user)
     try:
