@@ -15,7 +15,6 @@ import math
 import os
 import secrets
 import shlex
-import sys
 from pathlib import Path
 
 import reframe as rfm
@@ -28,7 +27,8 @@ from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.software.output import unusable_software
 from shakedown.collect.outputs import job_measurements
-from shakedown.evidence.job_folder import NODES, given, note_contents, rails_text
+from shakedown.collect.surroundings import rails_text
+from shakedown.evidence.job_folder import NODES, given, note_contents
 from shakedown.evidence.signatures import Order
 from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER as ORDERED
@@ -37,6 +37,7 @@ from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.plan.time_limits import in_order
 from shakedown.records.base import Better, Stage, to_json
 from shakedown.records.plan import Plan
+from shakedown.records.program import own_python
 from shakedown.records.reading import LARGEST_DOCUMENT, BadInput
 from shakedown.records.results import JobRecord, RunProblem
 from shakedown.run import chain, service
@@ -202,11 +203,11 @@ class Guard(rfm.RegressionTestPlugin):
                 f'{with_slurm} timeout 300 {srun} --nodes="$count" --ntasks="$count" --nodelist="$left" '
                 f"--overlap --wait=60 {' '.join(OUTLIVE)}"
             )
-        python = shlex.quote(sys.executable)
+        python = shlex.join(own_python())
         self.prerun_cmds = [
             f'scontrol show hostnames "$SLURM_JOB_NODELIST" > {out}/{NODES}',
             *self.prerun_cmds,
-            f"{step} {python} -m shakedown.onnode.counters before {out}",
+            f"{step} {python} shakedown.onnode.counters before {out}",
         ]
         order = order_of(folder)
         self.env_vars.update(order)
@@ -219,9 +220,9 @@ class Guard(rfm.RegressionTestPlugin):
             *([f"[ $status -ne {kind.also_good} ] || status=0"] if kind.also_good else []),
             *([f"[ $status -eq 0 ] || ! {' '.join(complete)} || status=0"] if complete else []),
             *self.postrun_cmds,
-            f"{last_step} {python} -m shakedown.onnode.counters after {out}",
+            f"{last_step} {python} shakedown.onnode.counters after {out}",
             # Last of all: what a node has signed does not change any more.
-            *([f"{last_step} {python} -m shakedown.evidence.attest {out}"] if order else []),
+            *([f"{last_step} {python} shakedown.evidence.attest {out}"] if order else []),
             "exit $status",
         ]
 

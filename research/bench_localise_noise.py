@@ -32,7 +32,8 @@ from localiser_cases import (
     summary,
 )
 from other_localisers import METHODS, answers
-from shakedown.judge.localise.causes import COUNTED, BlameEvidence, Cause, Counted
+from shakedown.judge.localise.causes import Cause
+from shakedown.judge.localise.fit import COUNTED, BlameEvidence, Counted
 
 Line = dict[str, Any]
 BINS = (0.0, 0.5, 0.9, 0.95, 0.99, 1.01)

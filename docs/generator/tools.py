@@ -1,14 +1,15 @@
-"""The page of which releases of each tool were run and read."""
+"""The page of which releases of each tool were run and read, and of lists of names."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import yaml
-from generator.text import made, table
+from generator.text import code, made, table
 
 PAGE = "docs/reference/tools.md"
 HEAD = ("tool", "run here", "read in its sources", "what a release in other words meets")
+LISTS = ("names", "where", "read with", "the next one")
 _HERE = Path(__file__).parent
 _CAPTURES = _HERE.parents[1] / "tests/unit/benchmarks/outputs/captures"
 
@@ -24,7 +25,7 @@ def _captured(names: str) -> list[str]:
 def pages() -> dict[str, str]:
     """Return the page."""
     known = yaml.safe_load((_HERE / "tools.yml").read_text(encoding="utf-8"))
-    rows = []
+    lists, rows = known.pop("lists"), []
     for tool, one in known.items():
         run = [*_captured(one.get("captures", "")), *filter(None, [one.get("run", "")])]
         rows.append((tool, ", ".join(run) or "-", one["read"], one["next"]))
@@ -32,6 +33,8 @@ def pages() -> dict[str, str]:
         "# Which releases of each tool are known\n",
         "Of 2026; outputs were built where none could be run.\n",
     ]
-    return {
-        PAGE: "\n".join([made("docs/generator/tools.yml and captured outputs"), *head, table(HEAD, rows)])
-    }
+    names = [
+        (name, code(one["where"].replace(":", ".")), one["seen"], one["next"]) for name, one in lists.items()
+    ]
+    parts = [made("docs/generator/tools.yml and captured outputs"), *head, table(HEAD, rows)]
+    return {PAGE: "\n".join([*parts, "## Lists of names\n", table(LISTS, names)])}

@@ -23,7 +23,7 @@ from shakedown.plan.odds import power_words
 from shakedown.plan.scope import WantedScope, narrowed_plan, narrowed_site
 from shakedown.plan.time_limits import expectation, refuse_longer
 from shakedown.plan.waivers import with_waivers
-from shakedown.records.base import Stage
+from shakedown.records.base import Stage, params_text
 from shakedown.records.plan import NotCovered, Plan, PlanItem, PlanScope, ReferenceKind, Remeasure
 from shakedown.records.reading import BadInput
 from shakedown.records.wording import count, natural_key
@@ -241,21 +241,57 @@ def make_plan(
     part, scope = narrowed_site(site, wanted)
     judged = tuple(part.nics) if scope is None else scope.nodes
     draft = PlanDraft(part, catalogue, learn=learn, unpublished=UNPUBLISHED, mesh=wanted.mesh)
+    whole = draft.blank(site=site)
     try:
         plan, jobs = _made(draft, run, created, judged, wanted.stages)
     except BadInput:
         if part.nics == site.nics:
             raise
         # What is wrong with the whole site, too, is no matter of the part.
-        _made(draft.blank(site=site), run, created, tuple(site.nics), wanted.stages)
-        plan, jobs = _made(draft.blank(too_small=True), run, created, judged, wanted.stages)
+        _made(whole, run, created, tuple(site.nics), wanted.stages)
+        draft = draft.blank(too_small=True)
+        plan, jobs = _made(draft, run, created, judged, wanted.stages)
     if scope is not None and (narrower := _narrower(scope, site, plan)):
         plan, jobs = narrowed_plan(plan, jobs, narrower)
-        plan = plan.model_copy(update={"expectation": expectation(jobs)})
+        left_out = (*_lacking(draft, whole, plan, scope), *plan.not_covered)
+        plan = plan.model_copy(update={"expectation": expectation(jobs), "not_covered": left_out})
     refuse_longer(jobs.jobs, site.job_time)
     if not wanted.nodes:
         plan = with_absent(plan, site.absent_nodes, wanted.stages)
     return with_waivers(plan, site.waivers, whole=plan.scope is None, inventory=inventory), jobs
+
+
+def _lacking(part: PlanDraft, whole: PlanDraft, plan: Plan, scope: PlanScope) -> Iterator[NotCovered]:
+    """What the whole site measures on these nodes and rails and this part does not, if nothing told it yet.
+
+    Counters are left out: they are of the tests beside which they are read.
+    """
+    if len(scope.nodes) == scope.of_nodes and len(scope.rails) == scope.of_rails:
+        return
+    try:
+        if not whole.items:
+            _fill(whole, scope.stages)
+    except BadInput:
+        return  # what is wrong with the whole is said when that is planned
+    judged, rails, stages = {*scope.nodes}, {None, *scope.rails}, scope.stages or tuple(Stage)
+    cut = [one.what for one in plan.not_covered]
+    told = {test for pieces in (whole.pieces, part.pieces) for what in cut for test in pieces.get(what, ())}
+
+    def cell(item: PlanItem) -> tuple[str, str]:
+        return f"{item.test} {item.metric}", params_text(item.params)
+
+    kept, names, found = {*map(cell, plan.items)}, {cell(item)[0] for item in plan.items}, dict[str, None]()
+    for item in whole.items:
+        name, params = cell(item)
+        new = (name, params) not in kept and not item.metric.startswith("counter.") and item.test not in told
+        if new and item.stage in stages and not rails.isdisjoint(item.rails):
+            touched = not all(judged.isdisjoint(group) for group in item.nodes)
+            found |= {f"{name} {params}" if name in names else name: None} if touched else {}
+    if found:
+        size = f"{count(len(scope.nodes) + len(scope.partners), 'node')}, {count(len(scope.rails), 'rail')}"
+        yield NotCovered(
+            what=", ".join(found)[:1000], why=f"the whole site has it, a part of {size} does not"
+        )
 
 
 ABSENT = none_allowed(
@@ -311,14 +347,9 @@ def _narrower(scope: PlanScope, site: Site, plan: Plan) -> PlanScope | None:
     return scope if scope.stages or part else None
 
 
-def _made(
-    draft: PlanDraft, run: str, created: str, judged: tuple[str, ...], stages: tuple[Stage, ...]
-) -> tuple[Plan, Jobs]:
-    """Return plan and jobs of a whole site, before waivers.
-
-    `judged`: without nodes that are only used; `stages`: those that will be kept, where not all of them are.
-    """
-    site, learn = draft.site, draft.learn
+def _fill(draft: PlanDraft, stages: tuple[Stage, ...]) -> None:
+    """Plan all that a site asks for. `stages`: those that will be kept, where not all of them are."""
+    site = draft.site
     plan_ordered(draft)  # also where acceptance has no config stage
     for benchmark in BENCHMARKS:
         key = benchmark.section.key
@@ -335,8 +366,16 @@ def _made(
             if stages and benchmark.stage not in stages:
                 draft.do_without(missing)
     if draft.missing:
-        raise all_missing(list(draft.missing.values()), learn=learn)
-    if learn:
+        raise all_missing(list(draft.missing.values()), learn=draft.learn)
+
+
+def _made(
+    draft: PlanDraft, run: str, created: str, judged: tuple[str, ...], stages: tuple[Stage, ...]
+) -> tuple[Plan, Jobs]:
+    """Return plan and jobs of a whole site, before waivers; `judged`: without nodes that are only used."""
+    site = draft.site
+    _fill(draft, stages)
+    if draft.learn:
         draft.caveats.append(_learnt(draft))
     if site.shared_gpus:
         draft.caveats.append(_shared_gpus(site))

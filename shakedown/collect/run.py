@@ -11,18 +11,10 @@ from pathlib import Path
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.collect.counters import NOT_READ, confirmed, counted, read_nodes, uncounted
 from shakedown.collect.outputs import Gpus, Told, told_by, without_place
-from shakedown.collect.surroundings import beside_others
+from shakedown.collect.surroundings import beside_others, rails_of
 from shakedown.collect.switches import SWITCHES, implied, set_back, switch_counters, without_the_idle
 from shakedown.collect.twice import gpus_of, own_digests, without_copies, without_one_for_two
-from shakedown.evidence.job_folder import (
-    Lost,
-    as_kept,
-    journal,
-    lost_files,
-    rails_of,
-    shared_jobs,
-    told_by_tasks,
-)
+from shakedown.evidence.job_folder import Lost, as_kept, journal, lost_files, shared_jobs, told_by_tasks
 from shakedown.evidence.window import clocks_ahead, paths_flaws, stage_windows
 from shakedown.plan.flow_paths import PATHS, FlowPath, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt

@@ -11,6 +11,7 @@ import typer
 
 from shakedown.commands.arguments import command
 from shakedown.records.reading import BadInput, ExitStatus
+from shakedown.records.wording import count
 
 if TYPE_CHECKING:
     from shakedown.discover.ask import Answers
@@ -158,8 +159,8 @@ def _write(folder: Path, found: FoundSite, *, as_json: bool) -> int:
         return ExitStatus.PASS
     nics = sum(len(node.nics) for node in found.nodes)
     typer.echo(
-        f"{folder}: {len(found.nodes)} nodes, {nics} NICs on {len(found.rails)} rails;"
-        f" {len(check)} lines to check:"
+        f"{folder}: {count(len(found.nodes), 'node')}, {count(nics, 'NIC')} on "
+        f"{count(len(found.rails), 'rail')}; {count(len(check), 'line')} to check:"
     )
     for path, number, line in check:
         typer.echo(f"  {folder / path}:{number}: {line[:150]}")
@@ -186,6 +187,6 @@ def _compare(folder: Path, given: Answers, found: FoundSite, *, as_json: bool) -
     else:
         for one in differ:
             typer.echo(str(one))
-        many = f"{len(differ)} differences between" if differ else "no difference between"
-        typer.echo(f"{many} {folder} and {len(given.nodes)} nodes that answered")
+        many = f"{count(len(differ), 'difference')} between" if differ else "no difference between"
+        typer.echo(f"{many} {folder} and {count(len(given.nodes), 'node')} that answered")
     return ExitStatus.FAIL if differ else ExitStatus.PASS

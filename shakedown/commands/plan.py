@@ -128,7 +128,7 @@ def plan(
     if not as_json and (marked := guesses(inventory)):
         more = f" and {len(marked) - _SHOWN} more" if len(marked) > _SHOWN else ""
         typer.echo(
-            f"Guesses: {len(marked)} lines are marked `{MARK}` still, which nobody confirmed: "
+            f"Guesses: {count(len(marked), 'line')} marked `{MARK}` still, which nobody confirmed: "
             f"{', '.join(marked[:_SHOWN])}{more}"
         )
 
@@ -233,7 +233,7 @@ def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/R
 
     flaws: list[BadInput] = []
     results, counters = collect_run(run, flaws)
-    typer.echo(f"{results} results and {counters} counters in {run}")
+    typer.echo(f"{count(results, 'result')} and {count(counters, 'counter')} in {run}")
     for flaw in flaws:
         typer.echo(printable(f"not read, and its cells have no value: {flaw}"))
 
@@ -270,8 +270,8 @@ def _show(made: Plan) -> None:
         table.add_row(stage, test, metric, f"{parameters} {whose}".strip(), str(cells), gate, source)
     console.print(table)
     total = sum(len(item) for item in made.items)
-    where = f"on {len(made.nodes)} nodes x {len(made.rails)} rails"
-    console.print(f"\n{total} cells ({counters} of them counters) {where}")
+    where = f"on {count(len(made.nodes), 'node')} x {count(len(made.rails), 'rail')}"
+    console.print(f"\n{count(total, 'cell')} ({counters} of them counters) {where}")
     for line in time_lines(made):
         console.print(line)
     if made.scope is not None:
@@ -309,7 +309,7 @@ def time_lines(made: Plan) -> Iterator[str]:
         times = f"{duration(likely_s):>12} {duration(limit_s):>12}"
         yield f"{stage:<12} {many:>6} {at_once:>8} {times} {hours:>17,.1f} {most:>6,.1f}"
     if unknown:
-        yield f"Of {unknown} jobs no measurement says how long they take: expected at their limit."
+        yield f"{count(unknown, 'job')} expected at the limit: no measurement says how long such a job takes."
     for source in expected.sources:
         yield f"Overhead: {source}"
     if made.scope is None and expected.expected_s > _LONG_S:

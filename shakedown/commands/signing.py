@@ -10,7 +10,7 @@ import typer
 
 from shakedown.commands.arguments import command
 from shakedown.records.reading import ExitStatus
-from shakedown.records.wording import printable
+from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:
     from shakedown.report.seal import Verification
@@ -58,7 +58,9 @@ def order(
         typer.echo(printable(line)[:500])
     where = output or folder / ORDER
     orders.write(made, where, key)
-    typer.echo(f"ordered: {where}, run {made.run} on {len(made.nodes)} nodes, valid until {made.not_after}")
+    typer.echo(
+        f"ordered: {where}, run {made.run} on {count(len(made.nodes), 'node')}, valid until {made.not_after}"
+    )
     return ExitStatus.PASS
 
 

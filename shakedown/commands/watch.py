@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 _ENDED = ("done", "failed")
 _LISTED = 12  # jobs that are named; a mesh of many nodes has hundreds
 _DEEPEST = 6  # folders below a run that are copied; jobs make two
+_MOST_COPIED = 2 << 30  # bytes of what has ended, a file counted as a block at least
+_BLOCK = 4096
+_PAUSE = 10.0  # judgings of so long are left between two of them; the last job's end is judged at once
 _SILENT_S = 600.0  # in a log, so long without a change is told
 _ELAPSED = re.compile(r"(?:([0-9]{1,4})-)?(?:([0-9]{1,2}):)?([0-9]{1,2}):([0-9]{2})")  # squeue's %M
 _PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Shakedown</title>
@@ -102,7 +106,8 @@ class Watched:
             raise BadInput(f"holds no run: {error.strerror or error}", fix=fix, file=folder) from None
         self.jobs = read_as(Jobs, (copy / JOBS).read_bytes(), file=folder / JOBS)
         self._copied: set[Path] = set()
-        self._worst = ""
+        self._worst, self._new = "", True  # of what is copied, and whether more has been since
+        self._room, self._judge_next = _MOST_COPIED, 0.0  # bytes; a moment of time.monotonic
 
     def look(self) -> Look:
         """Return what the run does now."""
@@ -116,7 +121,7 @@ class Watched:
         if not ended and not queued:
             told["run"] = f"nothing has begun in {self._folder}; a run lies in shared_stage_path/runs/RUN"
         if ended:
-            told["worst cell so far"] = self._worst_of()
+            told["worst cell so far"] = self._worst_of(over=not rest)
         self._nodes_out(rest, told)
 
         def left_s(*, limit: bool) -> int:
@@ -151,7 +156,7 @@ class Watched:
                 if path not in self._copied:
                     self._take(self._raw / name)
                     self._copied.add(path)
-                    self._worst = ""
+                    self._new = True
             except (FileNotFoundError, NotADirectoryError):
                 continue  # it runs; or it is of no job
             except (OSError, BadInput) as error:
@@ -160,11 +165,16 @@ class Watched:
 
     def _take(self, path: Path) -> None:
         """Copy a folder of the share, or a file; what is neither is left out."""
+        if self._room <= 0:
+            return
         target = self._copy / path.relative_to(self._folder)
         try:
             names = self._share.names(path)
         except NotADirectoryError:
-            target.write_bytes(self._share.read(path))
+            content = self._share.read(path)
+            self._room -= max(len(content), _BLOCK)
+            if self._room > 0:
+                target.write_bytes(content)
             return
         if len(target.relative_to(self._copy).parts) > _DEEPEST:
             return
@@ -175,9 +185,13 @@ class Watched:
             except OSError:  # a link, a pipe, too large: collecting the run says it
                 continue
 
-    def _worst_of(self) -> str:
-        """Return what fails worst of what has ended, judged once for each job that ends."""
-        if not self._worst:
+    def _worst_of(self, *, over: bool) -> str:
+        """Return what fails worst of what has ended, judged anew at the end and as often as is cheap."""
+        if self._room <= 0:
+            return f"not judged here: what has ended is more than {_MOST_COPIED >> 30} GiB"
+        began = time.monotonic()
+        if self._new and (over or began >= self._judge_next):
+            self._new = False
             try:
                 from shakedown.collect.run import collect
                 from shakedown.judge.judged import judge_folder
@@ -193,6 +207,7 @@ class Watched:
                 self._worst = f"not judged here: {error.name} is not installed"
             except (BadInput, OSError) as refused:
                 self._worst = f"cannot be judged: {refused}"
+            self._judge_next = time.monotonic() + _PAUSE * (time.monotonic() - began)
         return self._worst
 
     def _queued(self, told: dict[str, str]) -> dict[str, list[str]]:
@@ -303,6 +318,9 @@ def watch(
 
     from shakedown.slurm.client import Slurm
 
+    for end in (signal.SIGTERM, signal.SIGHUP):  # a lost connection too; the copy goes with whom it is for
+        if signal.getsignal(end) is signal.SIG_DFL:
+            signal.signal(end, signal.default_int_handler)
     terminal = sys.stdout.isatty() and not (once or as_json)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     with (

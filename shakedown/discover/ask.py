@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from shakedown.intent.slurm_block import SlurmBlock, SlurmName
 from shakedown.onnode import discover_probe
 from shakedown.records.base import Document, Name, Record
-from shakedown.records.program import plain_environment
+from shakedown.records.program import ansible_environment, plain_environment
 from shakedown.records.reading import BadInput, loads, read_as, read_plain, refusal
 from shakedown.records.results import Part
 from shakedown.slurm.client import Slurm, fields, parse_show_nodes
@@ -239,7 +239,7 @@ def ask_ansible(inventory: str) -> Answers:
             errors="replace",
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+            env=ansible_environment(os.environ),
         )
         # Hosts that cannot be reached make its exit status 4; they are named below.
         if not answers.exists():

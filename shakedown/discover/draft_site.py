@@ -26,7 +26,7 @@ from shakedown.nics.families import family_of
 from shakedown.physics.ethernet import rdma_mtu_bytes
 from shakedown.physics.host_links import by_driver_name
 from shakedown.records.reading import BadInput
-from shakedown.records.wording import natural_key
+from shakedown.records.wording import count, natural_key
 from shakedown.topology.host_map import pairs
 
 _SWITCH_MTU = 9216  # the MTU that vendors' guides give a RoCE fabric's switches: room for hosts of 9000 bytes
@@ -289,7 +289,8 @@ def _odd(
             else " and nvidia-smi does not: a job sees those that it asks for; discover again by --ansible"
         )
         yield (
-            f"Not measured: the GPUs of {len(hidden)} nodes ({hidden[0]} and its like), which PCI shows{why}"
+            f"Not measured: the GPUs of {count(len(hidden), 'node')} ({hidden[0]} and its like), which PCI "
+            f"shows{why}"
         )
 
 

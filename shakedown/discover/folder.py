@@ -15,7 +15,7 @@ from shakedown.intent.places import span
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.base import Record
 from shakedown.records.reading import BadInput
-from shakedown.records.wording import natural_key, printable
+from shakedown.records.wording import count, natural_key, printable
 
 # A comment; the reason follows after a colon.
 MARK = "# check"
@@ -115,7 +115,7 @@ def _hosts(site: FoundSite) -> Iterator[str]:
         yield f"{MARK}: {_said(note)}"
     managed = [node.name for node in site.nodes if node.address]
     if len(managed) > 1:
-        yield f"{MARK}: mgmt_ip of {len(managed)} nodes: {_MGMT}"
+        yield f"{MARK}: mgmt_ip of {count(len(managed), 'node')}: {_MGMT}"
     alike = _alike(site.nodes)
     for (netdev, why, sure), names in alike.items():
         mark = "# " if sure else f"{MARK}: "

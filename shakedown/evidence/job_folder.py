@@ -15,17 +15,14 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from shakedown.benchmarks.base.contract import TcpPath, TcpPaths
 from shakedown.benchmarks.config.odd_parts import OF_CLOCKS
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
-from shakedown.intent.nic import NicSpec
-from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
+from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.reading import (
     LARGEST_OUTPUT,
     BadInput,
@@ -264,7 +261,6 @@ def _contested(file: str, claims: int) -> RunProblem:
 
 # What there must be in the folder, and what is lost.
 
-_PATHS = TypeAdapter(TcpPaths)
 _LIST = TypeAdapter(dict[str, str | None], config=ConfigDict(strict=True))
 MISSING, OTHER = "is missing", "is not what was ordered"
 CHANGED = "is not what it was when the job had ended"
@@ -280,22 +276,6 @@ def given(spec: JobSpec) -> dict[str, str]:
         sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
         files[SOFTWARE] = json.dumps(sources, indent=1) + "\n"
     return files
-
-
-def rails_of(jobs: Jobs, spec: JobSpec) -> dict[str, tuple[NicSpec | TcpPath, ...]]:
-    """Return by node the NICs of the fabric, or, without one, the interfaces that a job's data go over."""
-    paths: TcpPaths = {}
-    with suppress(ValidationError):  # its benchmark refuses it
-        paths = _PATHS.validate_python(spec.settings.get("paths", {}))
-    nics = {node: jobs.nics.get(node) or paths.get(node) for node in spec.nodes}
-    return {node: own for node, own in nics.items() if own}
-
-
-def rails_text(jobs: Jobs, spec: JobSpec) -> str:
-    """Return what the nodes of a job are told of each other's NICs; empty: nothing."""
-    keep = {"rail", "netdev", "ipv4"}
-    told = {node: [nic.model_dump(include=keep) for nic in own] for node, own in rails_of(jobs, spec).items()}
-    return json.dumps(told) + "\n" if told else ""
 
 
 def unlike_given(folder: Path, spec: JobSpec) -> dict[str, str]:

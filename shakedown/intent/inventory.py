@@ -13,7 +13,13 @@ from pydantic import ValidationError
 
 from shakedown.intent import links, ordered, rules, slurm_block, software, tcp_rules
 from shakedown.intent.acceptance import AcceptanceBase, Ownership
-from shakedown.intent.places import problems_of, refuse, refuse_impossible_date, refuse_no_yaml
+from shakedown.intent.places import (
+    problems_of,
+    refuse,
+    refuse_impossible_date,
+    refuse_no_yaml,
+    refuse_odd_files,
+)
 from shakedown.intent.rules import Problem
 from shakedown.intent.site import Fabric, NoFabric, Site
 from shakedown.intent.slurm_block import SlurmBlock
@@ -21,6 +27,7 @@ from shakedown.intent.variables import check_names
 from shakedown.nos.readings import port_name
 from shakedown.nos.registry import SYSTEMS, known
 from shakedown.nos.system import LOST, Classes, ratios
+from shakedown.records.program import ansible_environment
 from shakedown.records.reading import BadInput
 
 # A site's own references lie in its folder (references.of_site); ansible.cfg says the same to the playbooks.
@@ -34,6 +41,7 @@ def read_site(inventory: Path, acceptance: type[AcceptanceBase]) -> Site:
     """
     if not inventory.exists():
         raise BadInput("no such inventory", fix="name a folder under inventories/", file=inventory)
+    refuse_odd_files(inventory)
     check_names(inventory)
     return site_of(_values(inventory), inventory, acceptance)
 
@@ -334,7 +342,7 @@ def _values(inventory: Path) -> dict[str, Any]:
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_INVENTORY_IGNORE_REGEX": _NO_INVENTORY},
+        env={**ansible_environment(os.environ), "ANSIBLE_INVENTORY_IGNORE_REGEX": _NO_INVENTORY},
     )
     if answer.returncode != 0:
         lines = answer.stderr.strip().splitlines() or ["no message"]

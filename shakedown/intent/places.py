@@ -189,6 +189,23 @@ def group_and_host_files(inventory: Path) -> Iterator[Path]:
                 yield file
 
 
+def refuse_odd_files(inventory: Path) -> None:
+    """Refuse what is no plain file where one is read: a pipe never ends. A link to a plain file is one.
+
+    What is hidden is nobody's to read, here and for Ansible.
+    """
+    beside = () if inventory.is_dir() else (inventory.parent / name for name in _VARIABLES)
+    found, seen = [inventory, *(one for one in beside if one.exists())], set[Path]()
+    while found:
+        path = found.pop()
+        if path.is_dir() and (path == inventory or path.suffix not in (".yml", ".yaml")):
+            if path.resolve() not in seen:
+                seen.add(path.resolve())
+                found += (one for one in path.iterdir() if one.name[0] != ".")
+        elif not path.is_file():
+            raise BadInput("is no plain file", fix="take it out of the site's folder", file=path)
+
+
 _LARGEST = 4 << 20  # bytes; what is larger is Ansible's own matter
 _LARGEST_FILE = 64 << 20  # bytes: hosts of 4,096 nodes with all their NICs are a few
 _MOST_MERGED = 100_000  # nodes of a document, once what stands behind its aliases is written out

@@ -222,6 +222,8 @@ class Bound:
     ceiling: float | None = field(init=False)
     unusable: str = field(init=False)
     passed: str = field(init=False)
+    possible: Range = field(init=False)
+    moved_bytes: bool = field(init=False)  # in such a measurement 0 means that nothing was measured
 
     def __post_init__(self) -> None:
         self.gate = self.reference.gate
@@ -229,8 +231,13 @@ class Bound:
         self.learns = self.reference.kind is ReferenceKind.LEARN
         self.min_samples, self.ceiling = self.reference.min_samples, self.reference.ceiling
         self.unusable = _unusable(self.reference)
+        unit = self.reference.unit
+        anything = Range(-math.inf, math.inf)
+        self.possible = _OF_METRIC.get(self.item.metric) or POSSIBLE.get(unit) or anything
+        of_bytes = unit in _TIMES or (unit == "GB/s" and not self.item.required)
+        self.moved_bytes = of_bytes and bool(self.item.params.get("size_bytes"))
         side = "at least" if self.higher else "at most"
-        self.passed = printable(f"{side} {number(self.gate)} {self.reference.unit}")
+        self.passed = printable(f"{side} {number(self.gate)} {unit}")
 
     def outside(self, value: float) -> bool:
         """Whether a value is worse than the gate."""
@@ -379,15 +386,17 @@ def _cannot_be(value: float | None, samples: Sequence[float], bound: Bound) -> s
     """Say why no hardware gives this: better than its limit, or bytes that moved in no time or not at all."""
     if value is None or bound.learns:
         return ""
-    best = (max if bound.higher else min)((value, *samples))
+    low, high = (min(value, *samples), max(value, *samples)) if samples else (value, value)
+    best, possible, unit = high if bound.higher else low, bound.possible, bound.reference.unit
     if bound.impossible(best):
         return _impossible(best, bound.reference)
-    unit, size = bound.reference.unit, bound.item.params.get("size_bytes")
-    possible = _OF_METRIC.get(bound.item.metric) or POSSIBLE.get(unit)
-    odd = next((x for x in (value, *samples) if possible and not possible.holds(x)), None)
-    if odd is not None:
-        return f"{number(odd)} {'' if unit == '1' else unit}".rstrip() + " cannot be: a measurement error"
-    if best <= 0 and size and (unit in _TIMES or (unit == "GB/s" and not bound.item.required)):
+    # What lies between both ends for sure needs no look at the ends themselves.
+    if not possible.low < low <= high < possible.high:
+        odd = next((x for x in (value, *samples) if not possible.holds(x)), None)
+        if odd is not None:
+            return f"{number(odd)} {'' if unit == '1' else unit}".rstrip() + " cannot be: a measurement error"
+    if best <= 0 and bound.moved_bytes:
+        size = bound.item.params["size_bytes"]
         return f"{number(best)} {unit} where {size} bytes were moved: a measurement error"
     return ""
 

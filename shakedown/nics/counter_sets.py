@@ -78,13 +78,23 @@ def driver_of(counters: Mapping[str, int], known: Iterable[Sets]) -> Sets | None
 
 
 def rdma_driver_of(counters: Mapping[str, int]) -> Sets | None:
-    """Return the RDMA driver whose names most of these are.
+    """Return the RDMA driver whose names most of these are, and most of whose names these are.
 
-    EFA, ionic or MANA share a name or two with a driver that is known: theirs are not held to its sets.
+    EFA, ionic or MANA share a name or two with a driver that is known, and drivers of other makers take over
+    mlx5's: theirs are not held to its sets.
     """
     known = driver_of(counters, RDMA)
     told = sum(name not in _COMMON for name in counters)
-    return known if known and 2 * _overlap(counters, known) >= told else None
+    if known is None or 2 * _overlap(counters, known) < told:
+        return None
+    due = known.always - _COMMON
+    few = 2 * len(due & known.named(counters).keys()) < len(due)
+    return None if few and unknown(counters, known) else known
+
+
+def unknown(counters: Mapping[str, int], sets: Sets) -> list[str]:
+    """Return the names that the driver is not known to have, as of a later release."""
+    return sorted(counters.keys() - frozenset().union(sets.always, *sets.together, sets.renamed, _COMMON))
 
 
 def _overlap(counters: Mapping[str, int], sets: Sets) -> int:

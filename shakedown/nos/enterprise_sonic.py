@@ -5,7 +5,7 @@ The fields of the settings' read-back are those of the role's filter `enterprise
 
 from shakedown.nos import lldp, sonic
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC
-from shakedown.nos.system import SwitchSystem, Tree
+from shakedown.nos.system import SwitchSystem, Tree, numbers
 
 
 def end(found: Tree, port: str) -> Tree:
@@ -16,7 +16,7 @@ def end(found: Tree, port: str) -> Tree:
     return {
         "mtu_bytes": found[f"mtu {port}"],
         "pfc_priorities": frozenset(found[f"lossless {port}"]),
-        "dscp_map": {int(dscp): int(group) for dscp, group in groups.items()},
+        "dscp_map": {n: int(group) for some, group in groups.items() for n in numbers(some)},
     }
 
 

@@ -117,11 +117,11 @@ def end(found: list[str], port: str) -> Tree:
     here = rf"(?m)^interface {re.escape(port)} / "
     mtu = re.search(here + r"mtu (\d+)$", lines)
     profile = re.search(here + "service-profile ROCE$", lines)
-    lossless = re.findall(r"(?m)^qos profile ROCE / priority-flow-control priority (\d) no-drop$", lines)
+    lossless = re.findall(r"(?m)^qos profile ROCE / priority-flow-control priority ([\d,-]+) no-drop$", lines)
     groups = re.findall(r"(?m)^qos map dscp (\d[\d ,-]*) to traffic-class (\d)$", lines)
     return {
         "mtu_bytes": int(mtu[1]) if mtu else None,
-        "pfc_priorities": frozenset(map(int, lossless if profile else [])),
+        "pfc_priorities": frozenset().union(*map(numbers, lossless if profile else [])),
         "dscp_map": {dscp: int(group) for some, group in groups for dscp in numbers(some)},
     }
 

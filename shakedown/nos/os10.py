@@ -107,12 +107,12 @@ def end(found: list[str], port: str) -> Tree:
     mtu = re.search(here + r"mtu (\d+)$", lines)
     on = re.search(here + "priority-flow-control mode on$", lines)
     paused = re.search(here + "service-policy input type network-qos ROCE$", lines)
-    lossless = re.findall(r"(?m)^policy-map type network-qos ROCE / class ROCE / pfc-cos (\d)$", lines)
+    lossless = re.findall(r"(?m)^policy-map type network-qos ROCE / class ROCE / pfc-cos ([\d,-]+)$", lines)
     trusted = re.search(here + "trust-map dscp ROCE$", lines)
     groups = re.findall(r"(?m)^trust dscp-map ROCE / qos-group (\d) dscp ([\d,-]+)$", lines)
     return {
         "mtu_bytes": int(mtu[1]) - _HEADER_BYTES if mtu else None,
-        "pfc_priorities": frozenset(map(int, lossless if on and paused else [])),
+        "pfc_priorities": frozenset().union(*map(numbers, lossless if on and paused else [])),
         "dscp_map": {n: int(group) for group, some in groups for n in numbers(some)} if trusted else {},
     }
 

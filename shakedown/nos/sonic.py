@@ -11,7 +11,16 @@ from typing import Any
 
 from shakedown.nos import lldp
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
-from shakedown.nos.system import Classes, Outputs, PortCounters, SwitchSystem, Tree, count, json_object
+from shakedown.nos.system import (
+    Classes,
+    Outputs,
+    PortCounters,
+    SwitchSystem,
+    Tree,
+    count,
+    json_object,
+    numbers,
+)
 from shakedown.records.reading import BadInput
 
 _PORT_MAP = "COUNTERS_PORT_NAME_MAP"
@@ -121,8 +130,8 @@ def end(found: Tree, port: str) -> Tree:
         "fec": row.get("fec"),
         # By which LLDP calls it (lldpmgrd); its own name goes without saying.
         "aliases": (row["alias"],) if row.get("alias") else (),
-        "pfc_priorities": frozenset(int(p) for p in qos.get("pfc_enable", "").split(",") if p),
-        "dscp_map": {int(dscp): int(group) for dscp, group in used.items()},
+        "pfc_priorities": numbers(qos.get("pfc_enable", "")),
+        "dscp_map": {n: int(group) for some, group in used.items() for n in numbers(some)},
     }
 
 

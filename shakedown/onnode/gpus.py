@@ -111,12 +111,16 @@ PERIOD_MS = 200
 # boot. roles/host_settings has the same for its service. Nothing else of it leaves a node.
 KEPT = re.compile(
     r"^(?:\[ *[0-9]+\.[0-9]+\] ?(?:\[ *[CT][0-9]+\] ?)?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid"
+    r"| {0,40}NVRM: [^\n]{0,120}(?:RmInitAdapter failed|fallen off the bus)"
+    r"|NETDEV WATCHDOG: |DMAR: \[|AMD-Vi: Event"
     r"|EDAC \S+: [0-9]+ [CU]E |(?:mce: )?CPU[0-9]+: (?:Core|Package) temperature "
-    r"|\S+ [0-9a-f:.]+: (?:AER: |PCIe Bus Error: |[0-9.]+ Gb/s available PCIe bandwidth, limited by )"
-    r"|mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]|amdgpu [^\n]{0,200}uncorrectable hardware errors"
-    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature|health compromised|Port module event"
-    r"| Link down)"
-    r"|(?:bnxt_en|ice|ionic) [^\n]{0,200}(?:Link is Down|Link down|thermal threshold!))[^\n]*",
+    r"|\S+ [0-9a-f:.]+: (?:AER: |DPC: |PCIe Bus Error: |[0-9.]+ Gb/s available PCIe bandwidth, limited by )"
+    r"|mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]"
+    r"|amdgpu [^\n]{0,200}(?:uncorrectable hardware errors|GPU reset begin)"
+    r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature|health compromised"
+    r"|Port module event| Link down|Fatal error|firmware internal error|TX timeout detected)"
+    r"|(?:bnxt_en|ice|ionic) [^\n]{0,200}(?:Link is Down|Link down|thermal threshold!|firmware fatal error)"
+    r")[^\n]*",
     re.MULTILINE,
 )
 _UUID = re.compile(r"\bGPU-[0-9a-f-]{36}\b")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.noted import leave, node_name
+from shakedown.records.program import own_python
 from shakedown.records.wording import BLAMES
 
 # What goes before an srun, or before what starts one: it waits while slurmctld is away.
@@ -32,7 +33,7 @@ def once_a_node(nodes: int, module: str, *words: str, options: Sequence[str] = (
     """
     step = [*WITH_SLURM, "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--overlap"]
     alone = ["--mpi=none", "--cpu-bind=none", "--input=none"]
-    return [*step, *options, *alone, sys.executable, "-m", module, *words]
+    return [*step, *options, *alone, *own_python(), module, *words]
 
 
 def wait_for_slurm() -> None:

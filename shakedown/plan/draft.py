@@ -65,6 +65,7 @@ class PlanDraft:
     # Tests whose jobs measure again what lies outside its gate (records.plan.Remeasure).
     remeasured: list[str] = field(default_factory=list)
     not_covered: list[NotCovered] = field(default_factory=list)  # parts of a test that the site leaves out
+    pieces: dict[str, set[str]] = field(default_factory=dict)  # tests of each piece, planned or left out
     # It is of a part of a site whose whole can be planned: what the part is too small for is left out.
     too_small: bool = False
 
@@ -78,7 +79,7 @@ class PlanDraft:
             "caveats": [],
             "remeasured": [],
         }
-        return replace(self, **{**made, "not_covered": [], **changes})
+        return replace(self, **{**made, "not_covered": [], "pieces": {}, **changes})
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -115,7 +116,9 @@ class PlanDraft:
         `what` it is, for a person; `key` of acceptance that asks for it. Of a whole site nothing is left out.
         """
         if not self.too_small:
+            before = len(self.items)
             yield
+            self.pieces.setdefault(what, set()).update(item.test for item in self.items[before:])
             return
         lists = (self.items, self.jobs, self.caveats, self.remeasured, self.not_covered)
         lengths, missing, references = [len(one) for one in lists], dict(self.missing), dict(self.references)
@@ -125,6 +128,7 @@ class PlanDraft:
         except BadInput as refused:
             new = [refused.what]
         if new:
+            self.pieces[what] = {item.test for item in self.items[lengths[0] :]}
             for one, length in zip(lists, lengths, strict=True):
                 del one[length:]  # type: ignore[attr-defined]  # a list of lists of several kinds
             self.missing, self.references = missing, references

@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import re
+import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -45,7 +46,8 @@ def _outliving(stream: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(_OutlivesReader(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
-        errors=stream.errors,
+        # A sign that a user's encoding has not is no reason to end (PYTHONIOENCODING, an old locale).
+        errors="backslashreplace" if stream.errors == "strict" else stream.errors,
         line_buffering=bool(stream.line_buffering) or stream is sys.__stderr__,
     )
 
@@ -96,6 +98,17 @@ SOURCE = PACKAGE.parent  # what PYTHONPATH must hold for another interpreter to 
 WORKLOADS = SOURCE / "workloads"
 
 
+def own_python() -> list[str]:
+    """Return the words that start a module of ours with this interpreter, and nothing of a user's.
+
+    A package that lies in none of the interpreter's own places is found by PYTHONPATH alone, which is ours
+    then (reframe_tests/settings.py), or in the user's own site-packages (`pip install --user`).
+    """
+    of_user = Path(site.getusersitepackages()).resolve() == SOURCE
+    alone = sys.flags.isolated or not ("PYTHONPATH" in os.environ or of_user)
+    return [sys.executable, *(["-I"] if alone else []), "-m"]
+
+
 @contextmanager
 def no_cycle_search() -> Iterator[None]:
     """Pause the search for reference cycles: reading makes no cycle, and the search doubles its time."""
@@ -110,8 +123,9 @@ def no_cycle_search() -> Iterator[None]:
 
 # What every program starts with that we start outside a job; a job's own have it from there. Slurm prints
 # times in UTC, since local ones come twice in a night of autumn, and as the manual says: `SLURM_TIME_FORMAT`
-# and the like are a user's own wishes for his terminal (scontrol(1)).
-PLAINLY = {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+# and the like are a user's own wishes for his terminal (scontrol(1)). The format is spelt out: a wrapper of
+# Slurm's commands may hand it to date(1), which knows no "standard".
+PLAINLY = {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "%Y-%m-%dT%H:%M:%S"}
 # What a user may have set for himself and must not steer a run: what Slurm's commands show, ask for or start
 # with, ReFrame's and Python's places, what is loaded into every program, how many threads and which devices a
 # program takes. What a measured program may see of his is said by the site (`acceptance.*.variables`). Where
@@ -130,9 +144,24 @@ _OF_USERS = re.compile(
 _USUAL = re.compile(r"LC_\w+|LANG\w*|PYTHON(UNBUFFERED|DONTWRITEBYTECODE)|SLURM_TIME_FORMAT")
 
 
-def users_wishes(environment: Iterable[str]) -> list[str]:
-    """Return which variables of an environment are a user's own wishes, but for usual ones."""
-    return sorted(name for name in environment if _OF_USERS.fullmatch(name) and not _USUAL.fullmatch(name))
+def users_wishes(environment: Iterable[str]) -> str:
+    """Say which variables of an environment are a user's own wishes, but for usual ones; empty: none."""
+    found = sorted(name for name in environment if _OF_USERS.fullmatch(name) and not _USUAL.fullmatch(name))
+    return f"kept from this run: {', '.join(found)}" if found else ""
+
+
+# Where Ansible finds things and secrets is the site's own; how it merges, prints and logs is a user's wish.
+_OF_ANSIBLES_USERS = re.compile(
+    r"ANSIBLE_(HASH_BEHAVIOUR|JINJA2_NATIVE|VERBOSITY|DEBUG|LOG_PATH|FORCE_COLOR|DUPLICATE_YAML_DICT_KEY"
+    r"|PRECEDENCE|(STDOUT_)?CALLBACK\w*|DISPLAY_\w+|SHOW_\w+)"
+)
+
+
+def ansible_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what Ansible is started with to read a site: it starts in no locale that is not installed."""
+    own = (n for n in environment if n.startswith("ANSIBLE_") and not _OF_ANSIBLES_USERS.fullmatch(n))
+    kept = {name: environment[name] for name in own}
+    return {**plain_environment(environment), **kept, "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1"}
 
 
 def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -36,6 +36,28 @@ _SLURM_END = re.compile(
     r"|[Oo]ut.[Oo]f.[Mm]emory|NODE.FAIL|[Nn]ode fail|TIME LIMIT|timed out|Timed out|core dumped"
 )
 
+# What others say into a tool's output and what says nothing of its results: who, and how such a line begins.
+# It is left out of the lines, and told beside them. Seen in these programs' sources and issues, 2015 to 2026.
+OF_OTHERS = {
+    # rdma-core, libibverbs/init.c: a provider whose NIC is not in this machine, a limit of memory.
+    "libraries": r"(?:lib\w{1,20}|mlx[45]|efa|rxe|irdma|bnxt_re|hns|erdma): Warning: |libgomp: "
+    r"|OMP: (?:Warning|Info)|This will severely limit memory registrations",
+    "ld.so": r"ERROR: ld\.so: object \S{1,200} from LD_\w+ cannot be preloaded",
+    "UCX": r"\[[0-9.]{1,30}\] \[[^\]]{1,80}\] {1,20}\S{1,60} {1,5}UCX {1,5}WARN ",
+    "PMIx": r"\[[^\]]{1,80}\] PMIX ERROR: .{0,60}in file ",  # its store's, of which it goes on without
+    "Open MPI": r"\[[^\]]{1,80}\] mca_base_component_repository_open: |other system errors; your job may ",
+    # It asks GPUs for their place through X, too.
+    "hwloc": r"hwloc/\w{1,20}: |Invalid MIT-MAGIC-COOKIE-1 key|No protocol specified",
+    "shells": r"(?:\S{0,60}/)?-?\w{0,4}sh: (?:line [0-9]{1,9}: )?warning: |perl: warning: "
+    r"|/etc/(?:profile|bash)\S{0,100}: line [0-9]{1,9}: |manpath: |Lmod (?:Warning|has detected )",
+    "images": r"(?:NOTE|WARNING|ERROR): .{0,40}(?:container|SHMEM|MOFED|InfiniBand devices|NVIDIA Driver)",
+}
+_OF_OTHERS = re.compile("|".join(OF_OTHERS.values()))
+# Open MPI and hwloc frame what they have to say. perftest's own frames are of 36 asterisks or 87 dashes.
+_FRAME = re.compile(r"(?:-{70,80}|\*{70,80})\Z")
+_FRAMED = re.compile(r"Open MPI|hwloc|PMIx|OpenFabrics|fork\(\)|\bMCA\b")
+_LONGEST_FRAMED = 40  # lines
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}\Z")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?\Z")
 
@@ -54,19 +76,52 @@ class TextSource:
         text: the whole capture.
         file: the name to quote when the capture is refused.
         mixed: lines of several tasks, and lines of none, may stand side by side: labels are only taken off.
+        apart: others' lines are kept in `others`, and not among the tool's own.
 
     Raises BadInput: control characters, labels of several tasks, or a Slurm message that the step was ended.
     """
 
-    def __init__(self, text: str, file: str | Path | None = None, *, mixed: bool = False) -> None:
+    def __init__(
+        self, text: str, file: str | Path | None = None, *, mixed: bool = False, apart: bool = True
+    ) -> None:
         self.file = file
+        self.others: tuple[str, ...] = ()
         self.mixed = mixed
         # Whether the last line was ended: one that was not may be cut off in the middle of a number.
         self.terminated = text.endswith("\n")
         lines = [self._clean(n, line) for n, line in enumerate(text.split("\n"), start=1)]
         self.lines: tuple[Line, ...] = tuple(self._unlabelled([x for x in lines if not self._is_slurm(x)]))
+        if apart:
+            self._part()
         if not any(line.text.strip() for line in self.lines):
-            self.refuse("no output: the file is empty", fix="check that the tool ran and wrote here")
+            what = (
+                f"the tool said nothing, only: {quote(self.others[0])}"
+                if self.others
+                else "the file is empty"
+            )
+            self.refuse(f"no output: {what}", fix="check that the tool ran and wrote here")
+
+    def _part(self) -> None:
+        """Take out what others said."""
+        own, others, skip = list[Line](), list[str](), 0
+        for number, line in enumerate(self.lines):
+            text = line.text.strip()
+            if number < skip:
+                continue
+            if _OF_OTHERS.match(text):
+                others.append(text)
+            elif _FRAME.match(text) and (framed := self._framed(number, text)):
+                skip = number + len(framed) + 2
+                others.append(" ".join(framed)[:500])
+            else:
+                own.append(line)
+        self.lines, self.others = tuple(own), tuple(dict.fromkeys(others))
+
+    def _framed(self, begin: int, frame: str) -> list[str]:
+        """Return the lines up to the frame's other end; none where they are the tool's own."""
+        words = [line.text.strip() for line in self.lines[begin + 1 : begin + 1 + _LONGEST_FRAMED]]
+        words = words[: words.index(frame)] if frame in words else []
+        return words if _FRAMED.search(" ".join(words)) else []
 
     def refuse(self, what: str, *, line: Line | int | None = None, fix: str = "") -> NoReturn:
         """Raise BadInput for this capture."""
@@ -123,7 +178,9 @@ class TextSource:
         Refuses NaN and infinities, duplicate keys, numbers beyond a float and truncated documents. `by` is
         the command that prints this JSON, of a tool that prints text for people too.
         """
-        body = "\n".join(x.text for x in self.lines) if text is None else text
+        # An image may greet first, as NGC's do, until a line has nothing but the first bracket.
+        first = (n for n, x in enumerate(self.lines) if by and x.text.rstrip() in ("{", "["))
+        body = "\n".join(x.text for x in self.lines[next(first, 0) :]) if text is None else text
         if by and body.lstrip()[:1] not in ("{", "["):
             self.refuse("text for people, not JSON", line=line, fix=f"capture `{by}`")
         try:

@@ -316,7 +316,7 @@ def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str
     Raises BadInput: a link, a special file, an odd name or a folder nested too deeply, unless it lies below
     `raw/` and there are `flaws` to say so.
     """
-    found = []
+    found: list[str] = []
     waiting = [""]
     while waiting:
         if len(found) > MOST_FILES:

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from shakedown.intent.slurm_block import seconds_of
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.records.program import ended
+from shakedown.records.program import ended, users_wishes
 from shakedown.records.reading import BadInput, ExitStatus, refusal
 from shakedown.slurm.client import NoAnswer, Slurm, fields
 from shakedown.slurm.under_way import refuse_other_run
@@ -441,6 +441,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise BadInput("--access is no JSON list of options", fix="as playbooks/acceptance.yml gives it")
         jobs = Jobs.model_validate_json(sys.stdin.buffer.read(_MOST_JOBS))
         check(Slurm(), jobs, pwd.getpwuid(os.geteuid()).pw_name, access, options.home)
+        print(users_wishes(os.environ), end="")
     except ValidationError as error:
         print(refusal(error, Jobs, about="not a run's jobs.json", fix="plan again"), file=sys.stderr)
         return ExitStatus.BAD_INPUT

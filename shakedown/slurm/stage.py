@@ -39,7 +39,7 @@ def run_reframe(run: Path, stage: Stage, argv: list[str], limit_s: int) -> str:
         # By timeout(1): it outlives us, and ends ReFrame with all that it started.
         call = ["timeout", f"--kill-after={_KILL_AFTER_S}", str(limit_s), *argv]
         if left_out := users_wishes(os.environ):
-            os.write(printed, f"shakedown: kept from this run: {', '.join(left_out)}\n".encode())
+            os.write(printed, f"shakedown: {left_out}\n".encode())
         status = subprocess.run(
             call,
             cwd=run,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import asyncssh
@@ -49,8 +50,9 @@ class Faults:
     too_late: bool = False  # the timer ends between the read-back and the confirmation
     never_back: bool = False  # a reload that does not end
     slow_s: float = 0  # what each line of a configuration takes
-    # From the first line that matches `after` on: answered in words that are no known error, and not done.
-    odd: str = "$^"
+    lags: tuple[tuple[str, float], ...] = ()  # lines, and the seconds that their answer takes
+    # Once the lines of `after` (`A >> B`: one after the other) were typed:
+    odd: str = "$^"  # answered in words that are no known error, and not done
     more: str = "$^"  # its output ends at a pager
     chatter: str = "$^"  # a log line stands in its output
     denied: bool = False  # no login is taken any more
@@ -68,7 +70,8 @@ class Device:
     seconds: float = 120.0
     startup: Tree = field(default_factory=dict)
     files: dict[str, Tree] = field(default_factory=dict)
-    answers: dict[str, str] = field(default_factory=dict)  # what other commands print
+    # What other commands print, or what gives it.
+    answers: dict[str, str | Callable[[], str]] = field(default_factory=dict)
     session: tuple[str, Tree] | None = None  # name and candidate
     undo: tuple[str, Tree] | None = None  # what a timer will bring back
     timer: asyncio.TimerHandle | None = None
@@ -121,7 +124,7 @@ class Device:
 
     def armed(self) -> bool:
         """Whether the faults that wait for a line have seen it."""
-        return not self.faults.after or any(re.search(self.faults.after, line) for line in self.log)
+        return seen(self.log, self.faults.after)
 
     def roll_back(self) -> None:
         """Bring back what was."""
@@ -129,6 +132,15 @@ class Device:
             self.running = self.undo[1]
             self.log.append("rolled back")
         self.disarm()
+
+
+def seen(log: list[str], wanted: str) -> bool:
+    """Whether lines were typed one after the other: `A >> B`; no pattern is always there."""
+    steps = wanted.split(" >> ") if wanted else []
+    for line in log:
+        if steps and re.search(steps[0], line):
+            del steps[0]
+    return not steps
 
 
 HOST_KEY = asyncssh.generate_private_key("ssh-ed25519")
@@ -208,6 +220,9 @@ class Shell:
             return
         if self.path is not None:
             await asyncio.sleep(device.faults.slow_s)
+        for slow, seconds in device.faults.lags:
+            if device.armed() and re.search(slow, line):
+                await asyncio.sleep(seconds)
         self.write(line + "\r\n")
         if device.armed() and re.search(device.faults.odd, line):
             self.write("Request declined: the subsystem is busy\r\n")
@@ -216,6 +231,7 @@ class Shell:
         else:
             line = re.sub(*device.faults.mutate, line)
             told = device.answers.get(line) if self.path is None else None
+            told = told() if callable(told) else told
             reply = told or (self.config(line) if self.path is not None else self.command(line))
             if self.ask:
                 self.write(self.ask[0][0])
@@ -227,11 +243,11 @@ class Shell:
                 lines.insert(len(lines) // 2, LOG_LINES[device.nos] + "\n")
             self.write("".join(lines).replace("\n", "\r\n"))
         self.write(self.prompt())
-        if line and re.search(device.faults.restart_after, line):
+        if line and device.armed() and re.search(device.faults.restart_after, line):
             device.faults.restart_after = "$^"
             await device.reload()
             return
-        if line and re.search(device.faults.cut_after, line):
+        if line and device.armed() and re.search(device.faults.cut_after, line):
             device.faults.cut_after = "$^"
             device.deaf = True
             asyncio.get_running_loop().call_later(device.faults.cut_s, lambda: setattr(device, "deaf", False))

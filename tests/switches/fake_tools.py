@@ -230,7 +230,7 @@ def once(fault: str, line: str) -> bool:
     return True
 
 
-def main(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
+def main(argv: list[str]) -> int:  # noqa: PLR0912, PLR0915  (a table of commands)
     """Run the command that this is called as."""
     line = " ".join(argv)
     with (HOME / "log").open("a") as log:
@@ -243,6 +243,7 @@ def main(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
         return 1
     if re.search(FAULTS.get("idle", "$^"), line):
         return 0  # says that it did it
+    time.sleep(FAULTS.get("lag_s", 0))
     code = 2
     match argv:
         case ["sudo", *_]:
@@ -274,10 +275,19 @@ def main(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
             code = 0 if stop(timer.removesuffix(".timer")) else 5
         case ["nv", *_]:
             code = nv(argv)
+        case ["vtysh" | "lldpctl", *_]:
+            told = HOME / f"{argv[0]}.told"
+            print(told.read_text() if told.exists() else "{}")
+            code = 0
         case _:
             code = sonic(argv)
     if re.search(FAULTS.get("cut_after", "$^"), line):
         (HOME / "cut").touch()
+    if once("admin_after", line):  # another admin sets something
+        store(RUNNING, {**load(RUNNING), **FAULTS["admin"]})
+    if once("restart_after", line):
+        (HOME / "restart").touch()
+        time.sleep(30)  # it goes down with the rest
     return code
 
 

@@ -22,7 +22,9 @@ QOS = "/data/openconfig-qos:qos"
 
 
 class RestDevice:
-    """One switch. `faults`: refuse (path part), never_back, mutate_dscp, lose_answer, deny_after (posts)."""
+    """One switch. `faults`: refuse (path part), never_back, mutate_dscp, lose_answer, lag_s, and deny_after,
+    restart_at (a number of posts).
+    """
 
     def __init__(self, home: Path, ports: list[str], **faults: Any) -> None:
         self.ports, self.faults, self.boots = ports, faults, 0
@@ -109,6 +111,9 @@ class RestDevice:
     def put(self, path: str, body: Any) -> int:
         """A POST, PUT or PATCH; returns the status."""
         self.posts.append(path)
+        if len(self.posts) == self.faults.get("restart_at"):
+            threading.Thread(target=self.reboot, daemon=True).start()
+            return 0
         if self.faults.get("refuse") and self.faults["refuse"] in path:
             return 400
         if "qos-roce-config" in path:
@@ -152,7 +157,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def expired(self) -> bool:
-        """Whether the login is no longer taken; says so."""
+        """Whether the login is no longer taken; says so, in its own time."""
+        time.sleep(self.device.faults.get("lag_s", 0))
         if len(self.device.posts) < self.device.faults.get("deny_after", 1_000):
             return False
         error = {"error-type": "protocol", "error-tag": "access-denied", "error-message": "Token expired"}

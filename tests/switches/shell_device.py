@@ -8,14 +8,26 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 
-TOOLS = ("sonic-cfggen", "sonic-db-dump", "config", "nv", "systemd-run", "systemctl", "sudo")
+TOOLS = (
+    "sonic-cfggen",
+    "sonic-db-dump",
+    "config",
+    "nv",
+    "systemd-run",
+    "systemctl",
+    "sudo",
+    "vtysh",
+    "lldpctl",
+)
 
 
 class ShellDevice:
@@ -41,6 +53,7 @@ class ShellDevice:
         self.key.write_private_key(home / "key")
         (home / "key").chmod(0o600)
         self.deaf = False
+        self.groups: set[int] = set()  # what runs for a connection
         self.connections: set[asyncssh.SSHServerConnection] = set()
         self.port = 0
 
@@ -100,22 +113,41 @@ class ShellDevice:
             env=environment,
             start_new_session=True,
         )
+        self.groups.add(local.pid)
         feeding = asyncio.create_task(pass_on(process.stdin, local.stdin))
         try:
             await asyncio.gather(pass_on(local.stdout, process.stdout), pass_on(local.stderr, process.stderr))
             code = await local.wait()
         finally:
             feeding.cancel()
+            self.groups.discard(local.pid)
             if local.returncode is None:  # the test is over: with what the command started
                 os.killpg(local.pid, signal.SIGKILL)
                 await local.wait()
         with contextlib.suppress(OSError):  # cut meanwhile
             process.exit(code)
 
+    def restart(self) -> None:
+        """Lose every program and timer, and start with what is saved, after what runs at boot."""
+        timers = {int(path.read_text()) for path in self.home.glob("*.pid")}
+        for group in timers | self.groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        for path in (*self.home.glob("*.pid"), *self.home.glob("pending.json")):
+            path.unlink()
+        for unit in (self.home / "units").glob("*.service"):
+            said = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+            if Path(said["ConditionPathExists"]).exists():
+                subprocess.run(shlex.split(said["ExecStart"]), check=True)
+        (self.home / "running.json").write_text(json.dumps(self.startup()))
+
     async def watch(self) -> None:
         """Cut every connection when a tool says so, and stay deaf for a while."""
         while True:
             await asyncio.sleep(0.1)
+            if (self.home / "restart").exists():
+                (self.home / "restart").rename(self.home / "cut")
+                self.restart()
             cut = self.home / "cut"
             if cut.exists():
                 cut.unlink()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.switches.cli_device import Shell, copy
+from tests.switches.cli_device import Shell, copy, seen
 from tests.switches.printed import HIDDEN
 from tests.switches.test_cli import before, device, variables
 from tests.switches.test_shell import RUNNING, SONIC, made  # noqa: F401  (made: a fixture)
@@ -86,37 +86,64 @@ def visible(nos, tree):
 
 # While the change is on trial, and between the check and the save.
 STEPS = {
-    "eos": ["^commit timer", "^configure session .* commit$"],
+    "eos": ["^commit timer", "^configure session .* commit$", "^service-profile"],
     "nxos": ["^checkpoint ", "^no checkpoint"],
-    "os10": ["^commit$"],
+    "os10": ["^commit$", "^commit$ >> ^show startup", "^wred ROCE"],
+    "os9": ["^end$", "^end$ >> ^show startup"],
 }
 CASES = [(nos, step, fault) for nos, steps in STEPS.items() for step in steps for fault in (False, True)]
+
+
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """Let another admin type as soon as the lines of a step were; says what did it."""
+    took, done = Shell.take, []
+
+    def at(step):
+        async def take(self, line):
+            await took(self, line)
+            if line and seen(self.device.log, step) and not done:
+                done.append(line)
+                others(self.device.running)
+
+        monkeypatch.setattr(Shell, "take", take)
+        return done
+
+    return at
+
+
+@pytest.mark.parametrize("nos", STEPS)
+def test_what_the_site_wants_left_runs_on_unsaved(nos, meanwhile, loop, play):
+    """Catches a change undone against the word of the site, or saved, and a timer that takes it later."""
+    switch = device(nos)
+    done = meanwhile(STEPS[nos][0])
+    loop(switch.start())
+    result = play({**variables(switch), "roce_switch_unsaved": "leave"})
+    assert done and result.code != 0 and "Left as it runs, unsaved" in result.output, result.output
+    assert "vlan 100" in switch.running and any("ROCE" in line for line in switch.running), result.output
+    assert switch.startup == before(nos) and switch.undo is None
 
 
 @pytest.mark.parametrize(
     ("nos", "step", "fault"), [c for c in CASES if not (c[2] and c[1] != STEPS[c[0]][0])]
 )
 def test_what_another_admin_does_meanwhile_is_left_named_and_not_saved(
-    nos, step, fault, loop, play, monkeypatch
+    nos, step, fault, loop, play, meanwhile
 ):
     """Catches his VLAN and address undone with ours, or saved unchecked; and a community in the output."""
     switch = device(nos, **({"mutate": (r"^mtu 9\d+", "mtu 2000")} if fault else {}))
-    took, done = Shell.take, []
-
-    async def take(self, line):
-        await took(self, line)
-        if re.search(step, line) and not done:
-            done.append(line)
-            others(self.device.running)
-
-    monkeypatch.setattr(Shell, "take", take)
+    done = meanwhile(step)
     loop(switch.start())
     result = play(variables(switch))
     assert done and result.code != 0, result.output
     wanted = before(nos)
     others(wanted)
     assert visible(nos, switch.running) == visible(nos, wanted), result.output
-    assert switch.startup == before(nos)
+    if (nos, step) == ("os9", STEPS["os9"][1]):  # it has one check only, and saves at once: it is said
+        assert "saved although they came between" in result.output, result.output
+        assert "The start-up configuration holds lines of the trial" in result.output, result.output
+    else:
+        assert switch.startup == before(nos)
     assert switch.undo is None
     assert "Changed by somebody else meanwhile, and left: " in result.output and "vlan 100" in result.output
     assert "Zq7Secret" not in result.output
@@ -189,3 +216,18 @@ def test_no_secret_is_told_and_the_mode_is_kept_on_sonic(made, play):  # noqa: F
     assert result.code == 0, result.output
     assert "Zq7" not in result.output
     assert (switch.home / "etc/config_db.json").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("banner", ["", "% Error: no trespassing"])
+@pytest.mark.parametrize("nos", ["eos", "nxos", "os9", "os10"])
+def test_no_secret_of_a_command_line_is_told(nos, banner, loop, play):
+    """Catches a configuration that -vvv prints, or that a line in it makes the reason of a failure."""
+    switch = device(nos)
+    for line in ("username a secret 5 Zq7x", "radius-server key 7 Zq7y", "router bgp 1", banner or "vlan 9"):
+        switch.running[line] = {"neighbor 10.0.0.1 password 7 Zq7z": {}} if line == "router bgp 1" else {}
+    switch.startup = copy(switch.running)
+    loop(switch.start())
+    result = play(variables(switch), "--diff", "-vvv")
+    assert (result.code == 0) == (banner == ""), result.output
+    assert "Zq7" not in result.output
+    assert "no trespassing" in result.output or not banner, result.output

@@ -247,14 +247,33 @@ _TRIAL = re.compile(
     r"(?ms)^scheduler job name shakedown-undo\s*?\n.*?(?:^end-job\s*?\n|(?=^scheduler ))"
     r"|^scheduler schedule name shakedown-undo\s*?\n(?:[ \t]+[^\n]*\n)*|^feature scheduler\s*?\n"
 )
-_SECRET = re.compile(r"(?i)\b(password|secret|community|passphrase|(\w+-)?key|md5|sha\w*|auth|priv)(?= )(.*)")
+# Words for a secret, a type before one (`7 0822455D0A16`), a trap's community, and who a URL logs in as.
+_SECRET = re.compile(
+    r"(?i)\b((\w+-)?(password|passphrase|secret|community|token|psk|key)(-\w*string)?|md5|sha(-?\d+)?|auth|priv"
+    r"|authentication text|snmp-server host \S+|[5-9](?= (?=\S*[^\W\d])(?=\S*\d)\S{6}))(?=[ =,:\"']+\S)"
+    r"(?! (permit|expired|required|is|was)\b).*|(?<=://)[^@/ ]+(?=@)"
+)
 
 
 def masked(line: str) -> str:
     """A line that may be shown: what follows a word for a secret is not."""
-    return _SECRET.sub(lambda m: f"{m[1]} ***", line)
+    return _SECRET.sub(lambda m: f"{m[1] or ''} ***".strip(), line)
 
 
+def told(result: dict[str, Any], otherwise: str) -> str:
+    """What a failed task says that may be shown: of many lines, as of a configuration, those of an error."""
+    failed = [
+        one for one in result.get("results") or [] if one.get("failed")
+    ]  # of a loop, the one that failed
+    result = failed[-1] if failed else result
+    text = f"{result.get('msg') or otherwise} {result.get('stderr') or ''}"
+    lines = [masked(line.strip()) for line in text.splitlines() if line.strip()]
+    if len(lines) > 5:
+        lines = [line for line in lines if _WENT_WRONG.search(line)][:3] or lines[:2]
+    return "\n".join(lines)[:4000]
+
+
+_WENT_WRONG = re.compile(r"(?i)^\W*%|error|invalid|refused|time")
 # What a job of NX-OS's scheduler holds that goes back on a configuration.
 _GOES_BACK = re.compile(r"(?m)^\s*(rollback |reload\b|configure replace |copy \S+ (running|startup)-config)")
 
@@ -271,7 +290,7 @@ def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
         commands that take away what an ended run left without a timer).
     """
     if nos == "eos":
-        sessions = json.loads(told["sessions"] or "{}").get("sessions", {})
+        sessions = _json(told["sessions"]).get("sessions", {})
         timed = {name: one for name, one in sessions.items() if one["state"] == "pendingCommitTimer"}
         users = {
             name: ", ".join(sorted({who.get("user", "") for who in one.get("instances", {}).values()} - {""}))
@@ -311,6 +330,13 @@ def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
         ],
         "litter": litter,
     }
+
+
+def _json(printed: str) -> dict[str, Any]:
+    """A JSON object that a terminal showed, with lines of the log between."""
+    lines = [line for line in printed.splitlines() if not _LOG.search(line)]
+    found: dict[str, Any] = json.loads("\n".join(lines) or "{}")
+    return found
 
 
 def original(before: str, wanted: str, owned: list[str]) -> dict[str, list[Path]]:
@@ -381,7 +407,7 @@ def undoable(nos: str, told: dict[str, str], timeout_s: int) -> list[str]:
             has = f"privilege {level[1]}" if level else "no privilege that the switch tells"
             reasons.append(f"this user has {has}; undoing needs 15: log in with it, or set ansible_become")
     if nos == "eos":
-        state = json.loads(told["sessions"] or "{}")
+        state = _json(told["sessions"])
         held = [
             name
             for name, one in state.get("sessions", {}).items()
@@ -441,6 +467,7 @@ class FilterModule:
             "roce_switch_cli_original": original,
             "roce_switch_cli_back": back,
             "roce_switch_cli_undoable": undoable,
+            "roce_switch_told": told,
             "roce_switch_cli_unkept": unkept,
             "roce_switch_cli_pending": pending,
         }

@@ -198,6 +198,32 @@ def _established(tree: object) -> Iterator[str]:
             yield from _established(value)
 
 
+_ERRORS = ("rx_errors", "tx_errors", "fec_uncorrectable")
+
+
+def error_free(nos: str, uplinks: list[str], first: Intent, second: Intent, roce: Intent) -> dict[str, str]:
+    """The uplinks that counted no error between two readings (`switch_counters_outputs`), by name."""
+    from shakedown.nos.registry import counters_of  # here, as above
+    from shakedown.nos.system import Classes
+    from shakedown.records.reading import BadInput
+
+    numbers = {name: roce[name] for name in ("priority", "traffic_class", "queue")}
+    classes = Classes(**numbers, cnp_queue=roce["cnp"]["queue"])
+    try:
+        was, is_ = (
+            counters_of(nos)({label: one["stdout"] for label, one in outputs.items()}, classes)
+            for outputs in (first, second)
+        )
+    except BadInput:
+        return {}
+    free = {}
+    for port in uplinks:
+        told = {name: is_.get(port, {})[name] for name in _ERRORS if name in is_.get(port, {})}
+        if told and all(value <= was.get(port, {}).get(name, 0) for name, value in told.items()):
+            free[f"uplink {port} free of new errors"] = "counted"
+    return free
+
+
 def lost(now: dict[str, str], before: dict[str, str], kind: str = "") -> list[str]:
     """What stood before, of one kind (bgp, lldp) or of all, and is not there now. What is new is no loss."""
     return [name for name in before if name not in now and name.startswith(kind.upper())]
@@ -288,6 +314,7 @@ class FilterModule:
             "roce_switch_cli_unready": cli_unready,
             "roce_switch_shell_undoable": shell_undoable,
             "roce_switch_health": health,
+            "roce_switch_error_free": error_free,
             "roce_switch_lost": lost,
             "roce_switch_closed": closed,
             "roce_switch_change_table": change_table,

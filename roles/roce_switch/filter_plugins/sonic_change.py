@@ -270,7 +270,8 @@ def _back(
 
 
 _GOES_BACK = re.compile(
-    r"\bconfig (reload|rollback|replace|load|apply-patch)\b|config_db\.json|(?<![\w-])reboot(?![\w-])"
+    r"\bconfig (reload|rollback|replace|load\w*|apply-patch)\b|config_db\.json"
+    r"|(?<![\w-])(reboot|shutdown)(?![\w-])"
 )
 
 

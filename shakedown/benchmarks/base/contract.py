@@ -20,7 +20,7 @@ from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, PlainPath, Record, Stage
 from shakedown.records.plan import Plan
-from shakedown.records.program import SOURCE, WORKLOADS
+from shakedown.records.program import SOURCE, WORKLOADS, own_python
 from shakedown.records.reading import BadInput
 from shakedown.records.results import Measurement, OutputRecord, RunProblem
 from shakedown.run.nic_counters import JobFolder
@@ -240,6 +240,11 @@ def module(name: str, *arguments: object, python: str = "") -> tuple[str, ...]:
     return tuple(shlex.quote(word) for word in words)
 
 
+def own_module(name: str, *arguments: object) -> tuple[str, ...]:
+    """Return the quoted words that run a module that needs nothing but this package."""
+    return tuple(shlex.quote(str(word)) for word in (*own_python(), name, *arguments))
+
+
 def by_module(
     name: str, gpus: Callable[[JobSpec], int] = lambda _job: 0
 ) -> Callable[[JobSpec, Path], Launch]:
@@ -250,7 +255,7 @@ def by_module(
 
     def launch(job: JobSpec, out: Path) -> Launch:
         many = gpus(job)
-        return Launch(words=module(name, out), gpus=many, step_gpus=many)
+        return Launch(words=own_module(name, out), gpus=many, step_gpus=many)
 
     return launch
 
@@ -377,7 +382,7 @@ def within(
         by_path = place == "package" or source.interpreter == getattr(place, "path", None)
         if by_path and not source.libraries and not source.pythonpath:
             return words, ()  # what the system has, or an interpreter by path, needs nothing else
-        return (*module("shakedown.onnode.software", out, name, "--"), *words), ()
+        return (*own_module("shakedown.onnode.software", out, name, "--"), *words), ()
     seen = [*mounts(out), *more, *source.pythonpath]
     if place.runtime == "pyxis":
         return words, tuple(map(shlex.quote, pyxis_options(place.container, seen)))

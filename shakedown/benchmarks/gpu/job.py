@@ -16,6 +16,7 @@ from typing import Any
 from shakedown.onnode import gpus
 from shakedown.onnode.journal import Clock, Journal, job, watched
 from shakedown.onnode.software import enter
+from shakedown.records.program import own_python
 from shakedown.records.reading import ExitStatus
 
 
@@ -27,7 +28,7 @@ def main(folder: Path, spec: dict[str, Any]) -> int:
     gpus.write(folder, before)
     problem = gpus.obstacle(before, spec["gpus"][node])
     journal, clock = Journal(folder, node), Clock()
-    sampler = subprocess.Popen([sys.executable, "-m", "shakedown.onnode.gpus", "sample", str(folder)])
+    sampler = subprocess.Popen([*own_python(), "shakedown.onnode.gpus", "sample", str(folder)])
     program, missing = nvbandwidth(folder)
     problem_of_copies = problem or missing
     good = problem_of_copies is None

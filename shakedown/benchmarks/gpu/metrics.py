@@ -13,6 +13,7 @@ from shakedown.benchmarks.base.output import Deviation
 from shakedown.benchmarks.gpu.output import Value as Cell
 from shakedown.benchmarks.gpu.output import parse_nvbandwidth, parse_query
 from shakedown.benchmarks.gpu.state import (
+    NO_FAULTS,
     SLOWDOWNS,
     Gpu,
     GpuLook,
@@ -82,7 +83,15 @@ _BROKEN = (
     (": High temperature",),
     ("Port module event[error]", "High Temperature"),
     ("Chip temperature has gone above",),
+    ("NVRM: ", "RmInitAdapter failed"),  # a GPU that its driver could not start, or lost, with no Xid
+    ("NVRM: ", "fallen off the bus"),
+    ("DPC: containment event",),  # the port cut its link off
+    ("mlx5_core", "Fatal error"),
+    ("mlx5_core", "firmware internal error"),
+    ("firmware fatal error",),  # bnxt
+    ("Machine Check Exception",),
 )
+_NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -147,7 +156,9 @@ def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Valu
     ):
         if check in checks:
             text = f"{len(bad)} {'Xid' if check == 'xid' else 'errors'}: {'; '.join(map(str, bad[:3]))}"
-            text += f"; {len(told)} {of_told}: {told[-1]}" if told else ""
+            # One of each kind: many corrected errors hide no slot that gives a NIC too little power.
+            kinds = {_NUMBERS.sub("", line.text): line for line in told}
+            text += f"; {len(told)} {of_told}: {'; '.join(map(str, [*kinds.values()][:3]))}" if told else ""
             yield Read("wrong", float(len(bad)), "1", lower, {"check": check}, text)
 
 
@@ -217,7 +228,11 @@ def judge_gpu(
     if wanted.topology is not None:
         other = sorted({link for link in links or () if link != wanted.topology})
         text = f"linked by {', '.join(other)}" if other else f"linked by {wanted.topology}"
-        text = f"{text}, {wanted.topology} wanted" if links is not None else "no topology was printed"
+        text = (
+            f"{text}, {wanted.topology} wanted"
+            if links is not None
+            else "no topology that can be read was printed"
+        )
         yield found("topology", None if links is None else not other, text)
     if (by_gpu := wanted.numa) is not None:
         want = by_gpu[gpu.index] if gpu.index < len(by_gpu) else None
@@ -233,8 +248,10 @@ def judge_gpu(
         yield found("remapped", None if None in flags else not any(flags), text)
     seen_mask = load.slowdown if load and load.slowdown is not None else gpu.slowdown
     why = [meaning for bit, meaning in SLOWDOWNS.items() if seen_mask is not None and seen_mask & bit]
-    text = f"clocks were slowed by {', '.join(why)}" if why else unseen or "no slowdown"
-    yield found("slowdown", None if seen_mask is None or (unseen and not why) else not why, text)
+    later = (seen_mask or 0) & ~(NO_FAULTS | sum(SLOWDOWNS))
+    untold = unseen or (f"clocks were slowed for a reason not known here: {later:#x}" if later else "")
+    text = f"clocks were slowed by {', '.join(why)}" if why else untold or "no slowdown"
+    yield found("slowdown", None if seen_mask is None or (untold and not why) else not why, text)
 
 
 def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:

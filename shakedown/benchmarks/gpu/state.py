@@ -283,7 +283,7 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     return GpuLook(
         node=look.node,
         gpus=tuple(gpus),
-        topology=parse_topology(topology, file=file).rows if topology else None,
+        topology=_topology(topology, file) if topology else None,
         users=_users(asked.out) if asked and told else None,
         no_users="" if told else _words(asked),
         taken=_moment(look.taken),
@@ -291,6 +291,13 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
         no_kernel=" ".join(look.kernel.error.split())[:500],
         kernel_read_s=look.kernel.now_s,
     )
+
+
+def _topology(text: str, file: str | Path | None) -> tuple[TopologyRow, ...] | None:
+    """Return the rows of `topo -m`; None: in words of a later release, which cost this check alone."""
+    with contextlib.suppress(BadInput):
+        return parse_topology(text, file=file).rows
+    return None
 
 
 def parse_nvlink(text: str) -> dict[int, tuple[float, ...] | None]:
@@ -319,6 +326,8 @@ SLOWDOWNS = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
+# Idle, clocks that somebody set, a power cap, boost in step, a display: no fault, and nothing else is known.
+NO_FAULTS = 0x1 | 0x2 | 0x4 | 0x10 | 0x100
 
 
 def reasons(row: Mapping[str, object]) -> int | None:
@@ -342,14 +351,15 @@ def _asked(look: _Look, name: str, file: str | Path | None) -> dict[str, dict[st
 
 def _mig(rows: Mapping[str, Mapping[str, object]] | None, uuid: str) -> bool | None:
     """Return whether a GPU is in MIG mode; one that knows none is not. None: not told."""
-    if rows is None or uuid in rows:
-        return rows is not None and rows[uuid].get("mig.mode.current") == "Enabled"
-    return None
+    if rows is None:
+        return False
+    told = rows.get(uuid, {}).get("mig.mode.current", "")
+    return {"Enabled": True, "Disabled": False, "None": False}.get(str(told))
 
 
 def _fabric(rows: Mapping[str, Mapping[str, object]] | None, uuid: str) -> str | None:
     """Return what is wrong with the fabric behind a GPU; empty: nothing, or it has none; None: not told."""
-    if rows is None or uuid not in rows:
+    if rows is None or "fabric.state" not in rows.get(uuid, ()):
         return None if rows is not None else ""
     state, status = (rows[uuid].get(f"fabric.{name}") for name in ("state", "status"))
     if state is None or (state, status) == ("Completed", "Success"):
@@ -382,9 +392,11 @@ def _watts(value: object) -> float | None:
 
 
 def _by_uuid(text: str, file: str | Path | None) -> dict[str, dict[str, object]]:
-    if not text.strip():
-        return {}
-    rows = parse_query(text, file=file).gpus
+    """Return a query's rows; none where it printed nothing, or something that cannot be read."""
+    rows: tuple[Mapping[str, object], ...] = ()
+    if text.strip():
+        with contextlib.suppress(BadInput):
+            rows = parse_query(text, file=file).gpus
     return {str(row.get("gpu_uuid", row.get("uuid"))): dict(row) for row in rows}
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from shakedown.onnode import gpus
 from shakedown.onnode.journal import Clock, Journal, job
 from shakedown.onnode.software import Ready, enter
-from shakedown.records.program import SOURCE, WORKLOADS
+from shakedown.records.program import SOURCE, WORKLOADS, own_python
 from shakedown.records.reading import ExitStatus
 
 _START_S = 50.0  # the longest that the node's GPUs wait for the slowest of their processes to load PyTorch
@@ -69,7 +69,7 @@ def main(folder: Path, spec: dict[str, Any]) -> int:
 
 def _measure(folder: Path, file: Path, spec: dict[str, Any], name: str, ready: Ready) -> list[int]:
     """Run a process on each GPU and join what they print; return their exit statuses."""
-    sampler = subprocess.Popen([sys.executable, "-m", "shakedown.onnode.gpus", "sample", str(folder)])
+    sampler = subprocess.Popen([*own_python(), "shakedown.onnode.gpus", "sample", str(folder)])
     program, between_s = _PROGRAMS[name]
     each_s = spec["seconds"] + spec.get("warmup_s", 0)
     order = {key: value for key, value in spec.items() if key not in ("gpus", "spread", "own")}

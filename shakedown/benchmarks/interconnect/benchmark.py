@@ -11,8 +11,8 @@ from shakedown.benchmarks.base.contract import (
     Launch,
     NodeAlone,
     Tool,
-    module,
     nodes_with_gpus,
+    own_module,
     workload,
 )
 from shakedown.benchmarks.interconnect.output import (
@@ -135,7 +135,7 @@ def _plan_copies(draft: PlanDraft, section: Interconnect, node: str, gpus: int) 
 
 def _read_path(job: JobSpec, out: Path) -> Launch:
     gpus = PathSettings.model_validate(job.settings).gpus
-    return Launch(words=module("shakedown.benchmarks.interconnect.job", out), gpus=gpus)
+    return Launch(words=own_module("shakedown.benchmarks.interconnect.job", out), gpus=gpus)
 
 
 def _copy(job: JobSpec, out: Path) -> Launch:

@@ -22,7 +22,7 @@ from shakedown.onnode.node_reader import SOCKET, config_spaces
 from shakedown.onnode.noted import node_name
 from shakedown.onnode.software import enter, ordered
 from shakedown.onnode.topology_probe import registers
-from shakedown.records.program import SOURCE, WORKLOADS
+from shakedown.records.program import SOURCE, WORKLOADS, own_python
 
 _READY_S = 120.0
 
@@ -37,7 +37,7 @@ def load(settings: dict[str, Any], folder: Path) -> Iterator[str]:
     if ready.problem:
         yield ready.problem["message"]
         return
-    where = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(SOURCE), str(WORKLOADS)]).strip(os.pathsep)
+    where = os.pathsep.join([str(SOURCE), str(WORKLOADS), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
     child = subprocess.Popen(
         [*ready.prefix, ready.interpreter, "-m", "loadgen_harness.copies", "--load", str(settings["gpus"])],
         stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ def load(settings: dict[str, Any], folder: Path) -> Iterator[str]:
 def topology() -> dict[str, Any]:
     """Return the probe's document."""
     done = subprocess.run(
-        [sys.executable, "-m", "shakedown.onnode.topology_probe"],
+        [*own_python(), "shakedown.onnode.topology_probe"],
         capture_output=True,
         text=True,
         check=True,

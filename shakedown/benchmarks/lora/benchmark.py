@@ -12,8 +12,8 @@ from shakedown.benchmarks.base.contract import (
     NotAtNight,
     Parser,
     Tool,
-    module,
     of,
+    own_module,
     within,
 )
 from shakedown.benchmarks.lora.job import given, trainer_command
@@ -191,7 +191,7 @@ def _launch(job: JobSpec, out: Path) -> Launch:
     words, options = within(source, name, words, out, gpus=gpus, more=map(str, given(spec)))
     return Launch(
         words=words,
-        keep=module("shakedown.benchmarks.lora.job", out, ",".join(job.nodes), "--"),
+        keep=own_module("shakedown.benchmarks.lora.job", out, ",".join(job.nodes), "--"),
         gpus=spec.gpus_per_node if gpus else 0,
         variables=spec.variables,
         options=("--exclusive",),

@@ -14,6 +14,7 @@ from shakedown.benchmarks.base.contract import (
     all_tcp_paths,
     module,
     of,
+    own_module,
     within,
 )
 from shakedown.benchmarks.mpi import job as mpi_job
@@ -128,7 +129,7 @@ def _started(words: Callable[[MpiSettings], tuple[str, ...]]) -> Callable[[JobSp
             words=(*pin, *started),
             step_options=options,
             # Keeps what rank 0 prints and what UCX logs, and notes which cells they measure.
-            keep=module("shakedown.benchmarks.mpi.job", out, job.tests[0], ",".join(job.nodes), "--"),
+            keep=own_module("shakedown.benchmarks.mpi.job", out, job.tests[0], ",".join(job.nodes), "--"),
             variables={
                 # The heading of mpi4py's table has a plus-minus sign, whatever the site's language.
                 "PYTHONIOENCODING": "utf-8",

@@ -243,7 +243,7 @@ def parse_ucx_log(text: str, *, file: str | Path | None = None) -> UcxLog:
     hosts: dict[str, None] = {}
     layers: dict[str, None] = {}
     # An empty log is no damage: OpenMPI need not have used UCX at all.
-    for line in TextSource(text, file).lines if text.strip() else ():
+    for line in TextSource(text, file, apart=False).lines if text.strip() else ():
         if layer := _LAYER.search(line.text):
             layers[layer["a"] or layer["b"]] = None
         told = _LINE.match(line.text)
@@ -288,11 +288,14 @@ def judge_way(
         yield _without_ucx(log, wanted)
         yield Deviation("nics", None, "UCX's log names no connection between nodes")
         return
-    other = [lane for lane in log.lanes if FAMILIES.get(lane.transport) != wanted]
+    other = [lane for lane in log.lanes if FAMILIES.get(lane.transport, wanted) != wanted]
+    later = [lane for lane in log.lanes if lane.transport not in FAMILIES]
     few = f"; {len(told)} of {nodes} nodes told their way" if len(told) < nodes else ""
     if other:
         hint = ": TCP fallback, no RDMA" if any(lane.transport == "tcp" for lane in other) else ""
         yield Deviation("network", 1, f"UCX chose {_ways(other)}, {wanted} wanted{hint}{few}"[:900])
+    elif later:
+        yield Deviation("network", None, f"UCX chose {_ways(later)}, which is not known here{few}"[:900])
     else:
         yield Deviation("network", None if few else 0, f"UCX chose {_ways(log.lanes)}{few}"[:900])
     every = {name for mine in devices.values() for name in mine}

@@ -12,7 +12,7 @@ from shakedown.benchmarks.base.contract import (
     NotAtNight,
     Parser,
     Tool,
-    module,
+    own_module,
     tcp_paths,
 )
 from shakedown.benchmarks.gpu.state import gpu_nodes
@@ -332,7 +332,7 @@ def _plan_power(draft: PlanDraft, nccl: Nccl, asked: ServerPower) -> None:
 
 def _launch(job: JobSpec, out: Path) -> Launch:
     return Launch(
-        words=module("shakedown.benchmarks.nccl.job", out),
+        words=own_module("shakedown.benchmarks.nccl.job", out),
         gpus=max(NcclSettings.model_validate(job.settings).gpus.values()),
         optional_source=("/etc/shakedown/mpi.env",),
     )

@@ -42,6 +42,8 @@ _LOCAL = {
     "P2P": re.compile(r"(?:direct pointer|CUMEM|MNNVL|IPC|indirect/[0-9]+\[[0-9a-f]+\])(?:/read)?(?:/CE)?\Z"),
     "SHM": re.compile(r"(?:direct|CE)(?:/(?:direct|CE))?\Z"),
 }
+# A later release's: a transport of one word in capitals, or another way of one that is known.
+_LATER = re.compile(r"(?!NET/)[A-Z][A-Z0-9]{1,15}/[A-Za-z][\w /-]{1,40}\Z")
 _INIT = re.compile(
     rf"(?:\[Rank {_N}\] )?(?:\w+ )?comm (?P<comm>\w+) rank (?P<rank>{_N}) nranks (?P<nranks>{_N})"
     rf" cudaDev (?P<dev>{_N})(?: nvmlDev [0-9]+)? busId (?P<bus>[0-9a-f]+)\b.* ?- "
@@ -54,16 +56,19 @@ _CHOICE = re.compile(
     r"(?: channel\{[^{}]*\}=\{[^{}]*\}| time \S+)\Z"
 )
 _SYMMETRIC = re.compile(rf"(\w+) \[Symmetric\]: ({_N}) Bytes -> Kernel (\S+) ")
-# Ports merged into one device are written "[0]={[0] mlx5_0:1/RoCE, [1] mlx5_0:2/RoCE}".
+# Ports merged into one device are written "[0]={[0] mlx5_0:1/RoCE, [1] mlx5_0:2/RoCE}" (2.20 to 2.22): within
+# the braces are numbers of ports.
+_FUSED = re.compile(r"\[([0-9]{1,4})\]=\{([^{}]{1,1024})\}")
 _IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={\[]{1,64}):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
 # Ports that NCCL uses as one (since 2.21, and plugins): `Made virtual device [2] name=mlx5_0+mlx5_1 ...`.
 _MERGED = re.compile(r"NET/\w+ : Made virtual device \[([0-9]{1,4})\] name=([^\s:={\[]{1,130})(?: |\Z)")
 # How NCCL or a plugin lists its RDMA devices: gIB says `NET/gIB : Using [0]mlx5_0:1/RoCE`.
-_USING = re.compile(r"NET/(?!Socket )\w{1,40} ?: Using \[")
+_USING = re.compile(r"NET/(?!Socket )(?:AWS )?[\w-]{1,40} ?: Using \[")
 # Told as INFO and an event all the same: a NIC that is lost while the others go on, one that changes its rate
 # (2.30, src/transport/net_ib/p2p_resiliency.cc and common.cc).
 _EVENT = re.compile(
-    r"NET/IB ?: (?:\w{1,60}: (?:The error is not fatal|Replacing QP: )|\S{1,70} speed change detected)"
+    r"NET/IB ?: (?:\w{1,60}: (?:The error is not fatal|Replacing QP: |Handling an error|Marking device )"
+    r"|\S{1,70} speed change detected)"
 )
 _SOCKET = re.compile(r"\[([0-9]{1,4})\]([^\s:<\[]{1,64}):[^\s<]{1,64}<[0-9]+>")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available on dev ([0-9]+)")
@@ -148,15 +153,20 @@ class _Log:
         if _EVENT.match(message):
             self.warnings[f"{host}: {message}"] = None
         elif message.startswith("NET/IB : Using") or _USING.match(message):
-            devices = _IB.findall(message)
+            devices = _IB.findall(_FUSED.sub("", message))
+            for index, within in _FUSED.findall(message):
+                ports = _IB.findall(within)
+                links = {link for *_, link in ports}
+                names = "+".join(name for _, name, *_ in ports)
+                devices.append((index, names, 1, links.pop() if len(links) == 1 else "unknown"))
             if not devices:
                 self.missing[host] = None
             for index, name, port, link in devices:
                 fields = {"index": int(index), "name": name, "port": int(port), "link": link}
                 self.devices[self.source.build(NcclIbDevice, line=line, host=host, **fields)] = None
         elif merged := _MERGED.match(message):
-            ports = {device.name: device for device in self.devices if device.host == host}
-            links = {ports[name].link for name in merged[2].split("+") if name in ports}
+            known = {device.name: device for device in self.devices if device.host == host}
+            links = {known[name].link for name in merged[2].split("+") if name in known}
             link = links.pop() if len(links) == 1 else "unknown"
             fields = {"index": int(merged[1]), "name": merged[2], "port": 1, "link": link}
             self.devices[self.source.build(NcclIbDevice, line=line, host=host, **fields)] = None
@@ -181,7 +191,7 @@ class _Log:
         transport, _, detail = via.partition("/")
         net = _NET.match(detail) if transport == "NET" else None
         known = net if transport == "NET" else transport in _LOCAL and _LOCAL[transport].match(detail)
-        if not known:
+        if not known and not _LATER.match(via):
             self.source.refuse(f"unknown transport {quote(via)}", line=line)
         found = self.source.build(
             NcclChannel,

@@ -1,7 +1,7 @@
 """Which way NCCL's data went and over which devices, by its log, and whether every connection is named."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -13,7 +13,30 @@ from shakedown.records.tool_text import Count, Line, TextSource
 # was set up and ended; the log of a program that never destroys its communicators is read with
 # `allow_unfinished`. The lines themselves are read in log.py.
 
-Transport = Literal["P2P", "SHM", "NET"]
+# Networks that carry data by RDMA verbs, by the names that NCCL's log has for them, and where each was read.
+# Socket is TCP; of any other nothing is known, unless the site names it (acceptance.nccl.expect.plugins).
+VERBS = {
+    r"IB": "NCCL, all releases",
+    r"IBext(_v[0-9]+)?": "nccl-rdma-sharp-plugins of HPC-X and NGC images, to v11 (April 2026)",
+    r"(IB-)?UCX(-RMA|-UCT(-RD)?)?": "the same plugins, by UCX (April 2026)",
+    r"(IB_)?SPCX(_v[0-9]+)?": "NVIDIA's Spectrum-X plugin of HPC-X (2026)",
+    r"gIB": "Google's plugin for A3 Ultra and later (2025)",
+    r"(RCCL-|AMD-)?ANP": "ROCm/amd-anp (May 2026)",
+    r"IB-(ROCM|CAST)|ROCM-IB": "RCCL itself for AMD's NICs, ROCm 7.2 and later (2026)",
+}
+BY_VERBS = re.compile("|".join(VERBS), re.IGNORECASE)
+
+
+def without_rdma(variables: Mapping[str, str]) -> bool:
+    """Whether NCCL uses no verbs with these variables (NCCL user guide, environment)."""
+    return variables.get("NCCL_IB_DISABLE", "0") != "0" or not BY_VERBS.fullmatch(
+        variables.get("NCCL_NET", "IB")
+    )
+
+
+# Transports whose lines are known, from NCCL's sources (src/transport/*.cc, 2.18 to 2.30). Another is kept,
+# and says nothing of where the data went.
+TRANSPORTS = ("P2P", "SHM", "NET")
 
 
 class NcclChannel(Record):
@@ -24,7 +47,7 @@ class NcclChannel(Record):
     sender: Count
     receiver: Count
     direction: Literal["send", "receive"] | None  # NET only
-    transport: Transport
+    transport: str  # one of TRANSPORTS, or a later release's
     detail: str  # "direct pointer", "CUMEM", "IPC", "direct/direct", "IB/0/GDRDMA", ...
     network: str | None  # NET only: IB, Socket or the name of a plugin
     net_device: Count | None

@@ -11,7 +11,15 @@ from shakedown.benchmarks.base.output import Deviation, judge_pinning, longer_th
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.gpu.state import at_end, disturbed, sysfs_address
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclChoice, NcclIbDevice, NcclLog
+from shakedown.benchmarks.nccl.log_model import (
+    BY_VERBS,
+    TRANSPORTS,
+    NcclChannel,
+    NcclChoice,
+    NcclIbDevice,
+    NcclLog,
+    without_rdma,
+)
 from shakedown.benchmarks.nccl.output import WHOLE_PCI, parse_nccl
 from shakedown.benchmarks.nccl.output_model import (
     NcclResult,
@@ -30,13 +38,6 @@ from shakedown.statistics.robust import median
 
 # What NCCL calls the link of an RDMA device (src/transport/net_ib), and people do.
 _LINKS = {"roce": ("RoCE", "RoCE"), "ib": ("IB", "InfiniBand")}
-
-
-# Networks that carry data by RDMA verbs, as NCCL names them: its own, NVIDIA's plugin of HPC-X and NGC images
-# (IBext_v10), its UCX ones and Spectrum-X's, Google's gIB, AMD's ANP. Socket is TCP; any other is unknown.
-_VERBS = re.compile(
-    r"IB|IBext(_v[0-9]+)?|(IB-)?UCX(-RMA)?|(IB_)?SPCX(_v[0-9]+)?|gIB|(RCCL-|AMD-)?ANP", re.IGNORECASE
-)
 
 
 def judge_log(
@@ -68,6 +69,8 @@ def _intra_node(log: NcclLog, wanted: str, nodes: int, per_node: int) -> Deviati
         return Deviation("intra_node", int(bool(local)), "one GPU a node")
     if not log.channels:
         return Deviation("intra_node", None, "the log names no connection")
+    if later := sorted({*local} - {*TRANSPORTS}):
+        return Deviation("intra_node", None, f"connections by {', '.join(later)}, which is not known here")
     other = [t for t in local if t != wanted]
     if nodes == 1 and net:
         ways = ", ".join(sorted({str(name) for name in net}))
@@ -119,7 +122,9 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
             yield Deviation(check, wrong, said or "the log names no connection between nodes")
         return
     sockets = [c for c in net if c.network == "Socket"]
-    unknown = sorted({str(c.network) for c in net if not _VERBS.fullmatch(str(c.network))} - {"Socket"})
+    strange = {str(c.network) for c in net if not BY_VERBS.fullmatch(str(c.network))}
+    strange |= {c.transport for c in log.channels if c.transport not in TRANSPORTS}
+    unknown = sorted(strange - {"Socket", *expect.plugins})
     names = {(d.host, d.index): d for d in log.ib_devices}
     links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names}  # type: ignore[index]
     if sockets:
@@ -127,6 +132,7 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
         yield Deviation("network", 1, text)
     elif unknown:
         text = f"connections between nodes go by {', '.join(unknown)}: whether that is RDMA is not known here"
+        text += " (acceptance.nccl.expect.plugins)"
         yield Deviation("network", None, text)
     else:
         by = ", ".join(sorted({str(c.network) for c in net} - {"IB"})) or "IB verbs"
@@ -382,8 +388,10 @@ def _message_bytes(choice: NcclChoice, ranks: int) -> int:
 
 
 # Warnings that tell of a host's settings and of no event: each is looked at elsewhere or costs nothing (RCCL,
-# src/init.cc; NCCL, src/plugin/*.cc: no tuner or profiler was installed).
-_OF_SETTINGS = re.compile(r"Missing \"iommu=pt\"|NUMA auto balancing|MSCCL\+\+: |(?:TUNER|PROFILER)/Plugin: ")
+# src/init.cc; NCCL, src/plugin/*.cc: no tuner or profiler was installed; ANP warns that it was loaded).
+_OF_SETTINGS = re.compile(
+    r"Missing \"iommu=pt\"|NUMA auto balancing|MSCCL\+\+: |(?:TUNER|PROFILER)/Plugin: |ANP plugin loaded "
+)
 
 
 def nccl_log(output: Output[NcclSettings]) -> Iterator[Value]:
@@ -481,13 +489,6 @@ def crossing(
 def _leaves_rdma_out(order: NcclSettings) -> bool:
     """Whether NCCL was told to use no verbs, where they are planned (NCCL user guide, environment)."""
     return not order.expect.interfaces and without_rdma(order.variables)
-
-
-def without_rdma(variables: Mapping[str, str]) -> bool:
-    """Whether NCCL uses no verbs with these variables (NCCL user guide, environment)."""
-    return variables.get("NCCL_IB_DISABLE", "0") != "0" or not _VERBS.fullmatch(
-        variables.get("NCCL_NET", "IB")
-    )
 
 
 def node_of(host: str, nodes: Iterable[str]) -> str | None:

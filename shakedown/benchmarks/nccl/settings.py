@@ -31,6 +31,8 @@ class NcclExpect(Record):
     # What carries data between nodes over the site's own network: verbs on Ethernet or on InfiniBand, or TCP
     # over the planned interfaces, or NVLink (MNNVL). A sweep with `network` is over TCP in any case.
     network: Literal["roce", "ib", "socket", "nvlink"] = "roce"
+    # Networks of NCCL that carry RDMA and are not known here, by the name that its log has for them.
+    plugins: tuple[str, ...] = ()
     pinned: bool = False  # every rank must run on the CPUs of its node's rank file (roles/numa_pinning)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Pairs, Parser, Tool, module
+from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Pairs, Parser, Tool, own_module
 from shakedown.benchmarks.perftest.mesh.completeness import lost_nodes
 from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
 from shakedown.benchmarks.perftest.mesh.spec import BOTH, METRICS, SWEEP
@@ -364,7 +364,7 @@ def _crossing(rails: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:
-    return Launch(words=module("shakedown.benchmarks.perftest.mesh.driver", out / "spec.json", out))
+    return Launch(words=own_module("shakedown.benchmarks.perftest.mesh.driver", out / "spec.json", out))
 
 
 BENCHMARK = Benchmark(
@@ -386,7 +386,7 @@ BENCHMARK = Benchmark(
             also_good=ExitStatus.INCOMPLETE.value,
             # A node that dies costs its own pairs only.
             outlives_nodes=True,
-            completeness=lambda out: module("shakedown.benchmarks.perftest.mesh.completeness", out),
+            completeness=lambda out: own_module("shakedown.benchmarks.perftest.mesh.completeness", out),
             lost_nodes=lost_nodes,
         )
     },

@@ -17,6 +17,7 @@ from shakedown.onnode.counters import unwritable
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.noted import node_name
 from shakedown.onnode.software import ordered, unusable, use
+from shakedown.records.program import own_python
 
 _PROBE_S = 180.0  # PyTorch's import takes a minute on a cold parallel file system
 # The path and the shared libraries of a program, each resolved to its file (libnccl.so.2 to libnccl.so.2.21).
@@ -174,7 +175,7 @@ def main(argv: list[str]) -> int:
     journal = Journal(folder, node)
     for name in ordered(folder):
         file, clock = f"software.{node}.{name}.json", Clock()
-        status = subprocess.run([sys.executable, "-m", _SELF, str(folder), name], check=False).returncode
+        status = subprocess.run([*own_python(), _SELF, str(folder), name], check=False).returncode
         try:
             document: dict[str, Any] = json.loads((folder / file).read_bytes())
         except (OSError, ValueError) as error:

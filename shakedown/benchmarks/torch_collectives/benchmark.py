@@ -10,7 +10,7 @@ from shakedown.benchmarks.base.contract import (
     NotAtNight,
     Tool,
     all_tcp_paths,
-    module,
+    own_module,
 )
 from shakedown.benchmarks.gpu.state import gpu_nodes
 from shakedown.benchmarks.nccl.benchmark import CORRECT, groups
@@ -97,7 +97,7 @@ def _torch_job(draft: PlanDraft, torch: TorchCollectives, nodes: tuple[str, ...]
 def _launch(job: JobSpec, out: Path) -> Launch:
     order = TorchSettings.model_validate(job.settings)
     gpus = max(order.ranks.values()) if order.backend == "nccl" else 0
-    return Launch(words=module("shakedown.benchmarks.torch_collectives.job", out), gpus=gpus)
+    return Launch(words=own_module("shakedown.benchmarks.torch_collectives.job", out), gpus=gpus)
 
 
 BENCHMARK = Benchmark(

@@ -12,7 +12,8 @@ from pydantic import Field, ValidationError, model_validator
 from shakedown.benchmarks.base.contract import JobSettings, Moved, Output, Read, TcpPaths, Value, steps
 from shakedown.benchmarks.base.output import contradicted, longer_than_recorded
 from shakedown.benchmarks.gpu.state import disturbed
-from shakedown.benchmarks.nccl.metrics import crossing, node_of, without_rdma
+from shakedown.benchmarks.nccl.log_model import without_rdma
+from shakedown.benchmarks.nccl.metrics import crossing, node_of
 from shakedown.benchmarks.nccl.settings import Variable
 from shakedown.benchmarks.torch_collectives.program import burst_iterations
 from shakedown.physics.collectives import Collective

@@ -30,6 +30,7 @@ from shakedown.records.base import to_json
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
+from shakedown.records.wording import count
 from shakedown.records.writing import write_aside
 from shakedown.run.folder import Run, job_folders
 
@@ -102,7 +103,7 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
         )
         hosts, states = _inventory_tables(opened, inventory, entry.run, time)
         opened.add(entry, values_table(values, entry.run, time), hosts, states)
-    return f"{entry.run}: {entry.rows} values of {entry.nodes} nodes"
+    return f"{entry.run}: {count(entry.rows, 'value')} of {count(entry.nodes, 'node')}"
 
 
 def _known(store: HistoryStore, run: str, content: str, folder: Path) -> str:
@@ -193,12 +194,12 @@ def compact(root: Path, *, now: datetime, keep_days: int | None = None) -> list[
             )
             if keep_days is not None and end < now - timedelta(days=keep_days):
                 _drop(store, month, runs)
-                done.append(f"{month}: {len(runs)} runs dropped")
+                done.append(f"{month}: {count(len(runs), 'run')} dropped")
             elif end < now - SETTLED:
                 held = store.months.get(month)
                 if held is None or set(held.runs) != set(runs):
                     rows = _merge(store, month, sorted(runs, key=lambda r: store.entries[r].time))
-                    done.append(f"{month}: {len(runs)} runs merged, {rows} rows")
+                    done.append(f"{month}: {count(len(runs), 'run')} merged, {count(rows, 'row')}")
     return done
 
 

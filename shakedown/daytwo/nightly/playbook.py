@@ -13,6 +13,7 @@ from pydantic import Field
 from shakedown.intent.slurm_block import AccessOption
 from shakedown.records.base import Document, Name, Record, shape
 from shakedown.records.plan import Plan
+from shakedown.records.program import ansible_environment
 from shakedown.records.writing import write_aside
 from shakedown.run.folder import JOBS, REFUSED
 
@@ -113,6 +114,7 @@ def measure(config: NightlyConfig, folder: Path, plan: Plan) -> list[str]:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env=ansible_environment(os.environ),
         )
         try:
             child.wait(config.limit_s)

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from shakedown.judge.localise.doubts import (
     with_speeds,
     without_paths,
 )
-from shakedown.judge.localise.fit import DOUBTFUL, WORTH_A_WORD, FitSettings, fit, to_finding
+from shakedown.judge.localise.fit import DOUBTFUL, FitSettings, calibrated, fit, to_finding
 from shakedown.judge.localise.groups import Groups
 from shakedown.judge.localise.levels import deviations
 from shakedown.judge.localise.model import (
@@ -37,105 +36,6 @@ from shakedown.judge.localise.rare import beyond, dead, intermittent
 from shakedown.nics.rates import counts_errors, damaged_on_cable, end_to_end
 from shakedown.records.results import CounterReading
 from shakedown.records.wording import BLAMES
-
-# Against its rivals a part that is blamed has a posterior of next to 1, as if the noise were what the fit
-# takes it for. How often it is not is counted: of the cases of research/localiser_cases.py in the noise
-# models that thresholds were chosen with, each blame is sorted by its evidence, and the part that was right
-# is what such evidence is worth. `research/bench_localise_noise.py` counts anew, and holds the result
-# against models that took no part (docs/evidence/localisation.md).
-
-# A slow part this many standard errors below its like, or more, is far from what chance gives.
-_STRONG_Z = 8.0
-# What is slow by less than this, and not far beyond chance, may be good: of a thousand healthy NICs whose own
-# ceilings differ by 0.3 % (standard deviation), one is 1 % below the middle.
-NARROW = 0.0125
-_NARROWLY = "healthy parts may differ so much: measure it again"
-# What is bad now and then with so many partners is no passing moment.
-_STRONG_PARTNERS = 8
-# Of several that are blamed together, one that lost no more than this part of the worst may follow from it.
-_BESIDE = 0.6
-
-
-class BlameEvidence(StrEnum):
-    """What a blame rests on."""
-
-    SLOW = "slow, far beyond the noise"
-    SLOW_NARROWLY = "slow, narrowly beyond the noise"
-    BESIDE = "slower than its like, beside a part that lost far more"
-    NOW_AND_THEN = "bad now and then, with many partners"
-    NOW_AND_THEN_FEW = "bad now and then, with few partners"
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Blames on one kind of evidence: how many there were, and how many were right."""
-
-    claims: int
-    right: int
-
-    @property
-    def rate(self) -> float:
-        """The part that is right, by Laplace's rule of succession: never 0 or 1, and 1/2 of none."""
-        return (self.right + 1) / (self.claims + 2)
-
-
-# Counted on 2026-11-28: the 23 rows that are not held out, 16 x 4, 50 cases of every fault, 300 healthy ones,
-# seeds of their own; only blames of which the fit itself is sure (bench_localise_noise.py, CLEAR_POSTERIOR).
-# With them the eight kinds from physics that no rule was made with (bench_localise_odd.py, series 9): 46
-# narrow blames, of which 29 were right, 1,285 strong ones (1,276) and five of few partners (none).
-# No case has two faults, so what is blamed beside a far worse part can only be wrong there: of those nothing
-# is counted, and half is as good a guess as any.
-COUNTED: dict[BlameEvidence, Counted] = {
-    BlameEvidence.SLOW: Counted(3416 + 1285, 3406 + 1276),
-    BlameEvidence.SLOW_NARROWLY: Counted(21 + 46, 21 + 29),
-    BlameEvidence.BESIDE: Counted(0, 0),
-    BlameEvidence.NOW_AND_THEN: Counted(543, 541),
-    BlameEvidence.NOW_AND_THEN_FEW: Counted(364 + 5, 362),
-}
-
-
-def evidence_of(finding: Explanation, worst: float) -> BlameEvidence | None:
-    """Return what a blame rests on; None for what the benchmark does not hold (missing results).
-
-    Args:
-        finding: the strongest of a cause.
-        worst: the largest relative change of all parts that are blamed.
-    """
-    if finding.pattern == "failed" or finding.element.kind not in {"nic", "node"}:
-        return None
-    if finding.effect > _BESIDE * worst:
-        return BlameEvidence.BESIDE
-    if finding.pattern == "intermittent":
-        many = finding.partners >= _STRONG_PARTNERS
-        return BlameEvidence.NOW_AND_THEN if many else BlameEvidence.NOW_AND_THEN_FEW
-    return BlameEvidence.SLOW if finding.z >= _STRONG_Z else BlameEvidence.SLOW_NARROWLY
-
-
-def _is_little(finding: Explanation, evidence: BlameEvidence | None) -> bool:
-    """Whether heat, another's work or an unknown kind of nodes leaves as much on healthy parts."""
-    if finding.pattern == "intermittent":
-        # All NICs of a node are warm at once; one link that flaps loses more when it does.
-        return finding.effect > -(WORTH_A_WORD if finding.element.kind == "node" else NARROW)
-    if finding.element.kind in {"leaf", "spine", "uplink"}:
-        return finding.pattern == "slow" and finding.z < _STRONG_Z
-    return evidence is BlameEvidence.SLOW_NARROWLY and finding.effect > -NARROW
-
-
-def calibrated(findings: Sequence[Explanation]) -> list[Explanation]:
-    """Return the findings of one matrix with the confidence that their evidence is worth."""
-    worst = min((f.effect for f in findings if f.blamed), default=0.0)
-    found: list[Explanation] = []
-    for f in findings:
-        evidence = evidence_of(f, worst) if f.blamed else None
-        if f.blamed and _is_little(f, evidence):
-            found.append(replace(f, blamed=False, confidence=min(f.confidence, DOUBTFUL), why=(_NARROWLY,)))
-        elif evidence is None:
-            found.append(f)
-        else:
-            rate = COUNTED[evidence].rate
-            found.append(replace(f, confidence=f.confidence * rate, worth=evidence.value))
-    return found
-
 
 # A counter stands out when it is this many times its peers' median, and not just a few events.
 _TIMES_PEERS = 10.0

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.collect.outputs import Told
-from shakedown.collect.surroundings import beside_others
-from shakedown.evidence.job_folder import rails_of, rails_text
+from shakedown.collect.surroundings import beside_others, rails_of, rails_text
 from shakedown.intent.nic import NicSpec
 from shakedown.onnode import host, tcp_paths
 from shakedown.onnode.pin import cpu_set

@@ -1,11 +1,17 @@
 """What a run does now, as its folder on the share and Slurm tell it."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from shakedown.collect import run as collect
+from shakedown.commands import watch as command
 from shakedown.commands.watch import Watched, page
 from shakedown.records.reading import BadInput
 from tests.kit.refusal import refused
@@ -151,6 +157,45 @@ def test_a_log_gets_a_line_for_each_change_and_the_command_ends_with_the_run(
     assert sum("node-hours used" in line for line in lines) == 2
     assert len({line for line in lines if "required cells measured" in line}) == 2  # judged anew
     assert "refresh" not in (tmp_path / "page.html").read_text()
+
+
+def test_what_ends_is_copied_up_to_a_limit_and_judged_now_and_then(under_way, tmp_path, monkeypatch):
+    """Catches: a disk filled by outputs of a node's root; a run judged whole for each job that ends."""
+    judged = []
+    real = collect.collect
+    monkeypatch.setattr(collect, "collect", lambda *given: (judged.append(given), real(*given)))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    watched = Watched(under_way, copy, Answers())
+    before = watched.look().told["worst cell so far"]
+    later = under_way / "raw/collective.mpi_pingpong.n1-n2.a1"
+    shutil.copytree(later, under_way / "raw/collective.mpi_pingpong.n1-n2.a2")
+    assert watched.look().told["worst cell so far"] == before and len(judged) == 1
+    watched._judge_next = 0.0
+    watched.look()
+    assert len(judged) == 2
+    watched.look()
+    assert len(judged) == 2
+    monkeypatch.setattr(command, "_MOST_COPIED", 1 << 20)
+    (later / "large.log").write_bytes(bytes(2 << 20))
+    look = looked(under_way, tmp_path / "small")
+    assert look.told["worst cell so far"].startswith("not judged here: what has ended is more than")
+    assert sum(one.stat().st_size for one in (tmp_path / "small/raw").rglob("*") if one.is_file()) < 1 << 20
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
+def test_a_watch_that_is_ended_leaves_nothing(under_way, tmp_path, end):
+    """Catches: the copy of a run left in /tmp by a watch that was ended, or lost its connection."""
+    (tmp_path / "tmp").mkdir()
+    words = [sys.executable, "-m", "shakedown", "watch", under_way, "--every", "60"]
+    told = {"env": {**os.environ, "TMPDIR": str(tmp_path / "tmp")}, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, **told) as watching:
+        watching.stdout.readline()
+        assert list((tmp_path / "tmp").iterdir())
+        watching.send_signal(end)
+        _, err = watching.communicate(timeout=60)
+    assert (watching.returncode, err) == (2, b"shakedown: interrupted\n")
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_a_folder_that_is_no_run_is_one_line(tmp_path):

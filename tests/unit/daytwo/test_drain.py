@@ -278,7 +278,7 @@ def test_words_from_outside_do_not_reach_a_shell(tmp_path, monkeypatch):
     script(ssh, f'#!/bin/sh\nprintf "%s\\n" "$2" > {said}\n')
     Slurm((str(ssh), "head")).drain("n1", "shakedown: $(touch x); `id`")
     assert said.read_text() == (
-        "env TZ=UTC LC_ALL=C SLURM_TIME_FORMAT=standard "
+        "env TZ=UTC LC_ALL=C SLURM_TIME_FORMAT=%Y-%m-%dT%H:%M:%S "
         "scontrol update NodeName=n1 State=DRAIN 'Reason=shakedown: $(touch x); `id`'\n"
     )
     refused("is no name", Slurm().drain, "n1;reboot", "x")

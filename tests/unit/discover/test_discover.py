@@ -97,7 +97,7 @@ def test_a_new_site_can_be_planned_at_once(shakedown, recorded, tmp_path):
     assert shakedown("discover", tmp_path / "site", "--from", recorded(two()))[0] == 0
     status, out, err = shakedown("plan", tmp_path / "site")
     assert (status, err) == (0, "")
-    assert f"Guesses: {len(guesses(tmp_path / 'site'))} lines are marked `# check` still" in out
+    assert f"Guesses: {len(guesses(tmp_path / 'site'))} lines marked `# check` still" in out
     status, out, err = shakedown("plan", tmp_path / "site", "--json")
     assert (status, err) == (0, "")
     plan = json.loads(out)

@@ -1,6 +1,7 @@
 """The generated reference and the roles' pages: as their sources say, and whole."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import generate
 import pytest
+import yaml
 from generator import models, published
 from generator import roles as of_roles
 from generator.fields import rows
@@ -184,3 +186,13 @@ def test_the_page_that_a_row_names_names_the_script(script):
     """Catches: a figure whose page does not say how to make it again."""
     for page in re.findall(r"\]\(\.\./([\w/-]+\.md)\)", ROWS[script]):
         assert script in (ROOT / page).read_text(), page
+
+
+def test_every_list_of_names_stands_where_the_page_says_and_meets_a_name_that_nobody_has():
+    """Catches: a list that moved or was renamed, and what is said of its next name held by no test."""
+    lists = yaml.safe_load((ROOT / "docs/generator/tools.yml").read_text())["lists"]
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests/unit").rglob("test_*.py"))
+    for name, one in lists.items():
+        where, _, attribute = one["where"].partition(":")
+        assert hasattr(importlib.import_module(where), attribute), name
+        assert f"\ndef {one['test']}(" in tests, name

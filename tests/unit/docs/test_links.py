@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -87,6 +88,14 @@ def test_the_architecture_names_every_room_in_order():
 
 def _one_line(table: list[str], *rooms: str) -> bool:
     return any(all(f"`{room}`" in line for room in rooms) for line in table)
+
+
+def test_a_file_is_read_in_one_sitting_and_a_folder_at_a_glance():
+    """Catches: a file of the product that outgrows 500 lines, a folder that outgrows 20 files."""
+    files = list((ROOT / "shakedown").rglob("*.py"))
+    long = {p.name: lines for p in files if (lines := len(p.read_text().splitlines())) > 500}
+    full = {folder.name: n for folder, n in Counter(p.parent for p in files).items() if n > 20}
+    assert (long, full) == ({}, {})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -18,7 +18,7 @@ from shakedown.commands.cli import main
 from shakedown.daytwo.nightly.playbook import NightlyConfig
 from shakedown.intent.moved import MOVED
 from shakedown.intent.moved import main as moved
-from shakedown.intent.places import refuse_impossible_date, span
+from shakedown.intent.places import refuse_impossible_date, refuse_odd_files, span
 from shakedown.intent.slurm_block import SlurmBlock, option
 from shakedown.intent.variables import check_names
 from shakedown.records.reading import BadInput
@@ -213,6 +213,41 @@ def test_files_that_only_exhaust_memory_are_refused(tmp_path, level):
     refused(r"all.yml:[67]: its merges and aliases are more than", check_names, tmp_path)
     os.truncate(file, 1 << 40)
     refused(r"all.yml: is larger than", check_names, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "inventory itself"])
+def test_what_is_no_plain_file_is_refused_wherever_it_lies(tmp_path, kind):
+    """Catches: a plan that waits for ever for a pipe, ours or Ansible's, or reads a device without end."""
+    where = ("hosts.yml", "notes.txt", "group_vars/all/fabric.yml", "host_vars/n1", "linked/all/a.yml")
+    for place in where[: 1 if kind == "inventory itself" else None]:
+        site = tmp_path / place.replace("/", "-") / "site"
+        odd = site / place
+        shutil.copytree(WHERE.parent / "tolly_xe9680_z9664f", site)
+        odd.unlink(missing_ok=True)
+        (site / "group_vars/.git.sock").mkdir()  # hidden: nobody reads it
+        odd.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "pipe":
+            os.mkfifo(odd)
+        elif kind == "folder":
+            odd = odd.with_suffix(".yml")
+            odd.unlink(missing_ok=True)
+            odd.mkdir()
+        elif kind == "device":
+            odd.symlink_to("/dev/zero")
+        else:
+            site = odd = Path("/dev/zero")
+        with pytest.raises(BadInput, match="is no plain file -- take it out") as said:
+            read_site(site)
+        assert said.value.file == odd
+
+
+def test_a_link_to_a_plain_file_or_a_folder_is_as_good_as_one(tmp_path):
+    """Catches: a site refused that keeps its variables elsewhere, and one searched in a circle."""
+    shutil.copytree(WHERE.parent / "lab_gpus", tmp_path / "site")
+    shutil.move(tmp_path / "site/group_vars", tmp_path / "elsewhere")
+    (tmp_path / "site/group_vars").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/circle").symlink_to(tmp_path / "elsewhere")
+    refuse_odd_files(tmp_path / "site")
 
 
 def test_encrypted_and_tagged_files_are_left_to_ansible(tmp_path):

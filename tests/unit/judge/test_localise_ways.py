@@ -9,8 +9,15 @@ from one_route import localise_one
 
 from localiser_cases import case, judge, ours, planted
 from noise_models import parse_noise
-from shakedown.judge.localise.causes import COUNTED, BlameEvidence, Counted, calibrated, evidence_of, localise
-from shakedown.judge.localise.fit import _spread_of_others
+from shakedown.judge.localise.causes import localise
+from shakedown.judge.localise.fit import (
+    COUNTED,
+    BlameEvidence,
+    Counted,
+    _spread_of_others,
+    calibrated,
+    evidence_of,
+)
 from shakedown.judge.localise.groups import Scores
 from shakedown.judge.localise.model import Cabling, Element, Explanation, Matrix, Route
 from shakedown.judge.localise.picks import MIN_SIGMA, beyond_other_way, noise_beyond

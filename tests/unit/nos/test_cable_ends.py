@@ -108,6 +108,8 @@ def test_a_switch_that_does_not_fit_its_hosts_is_named_with_its_port(nos, old, n
         ("nxos", "match dscp 26", "match dscp 24-26,30"),
         ("eos", "map dscp 26 to", "map dscp 24 26 to"),
         ("os10", "dscp 26", "dscp 24-26"),
+        ("sonic", '"26": "3"', '"24-26": "3"'),
+        ("enterprise_sonic", "group of DSCP 26", "group of DSCP 24-26"),
     ],
 )
 def test_classes_that_are_told_in_ranges_fit_their_host(nos, old, new, tmp_path):
@@ -117,6 +119,24 @@ def test_classes_that_are_told_in_ranges_fit_their_host(nos, old, new, tmp_path)
     read = settings(tmp_path, nos, json.loads(text.replace(old, new)))
     checks = cross_check(cables(read), {("n1", "fab0"): host()}, switch_ends(read), (26,))
     assert next(c.fits for c in checks if c.what == "dscp.26" and c.cable.host == "n1")
+
+
+@pytest.mark.parametrize(
+    ("nos", "old", "new"),
+    [
+        ("nxos", "pause pfc-cos 3", "pause pfc-cos 3-4"),
+        ("os10", "pfc-cos 3", "pfc-cos 3,4"),
+        ("os10", "pfc-cos 3", "pfc-cos 3-4"),
+        ("eos", "priority 3 no-drop", "priority 3-4 no-drop"),
+        ("sonic", '"pfc_enable": "3"', '"pfc_enable": "3,4"'),
+    ],
+)
+def test_priorities_that_are_told_together_are_all_read(nos, old, new):
+    """Catches: a switch that pauses two priorities, read as one that pauses none."""
+    text = json.dumps(read_back(nos), default=list)
+    assert old in text
+    ends = SYSTEMS[nos].end(json.loads(text.replace(old, new)), PORTS[nos][0])
+    assert ends["pfc_priorities"] == {3, 4}
 
 
 def test_the_class_of_ipv4_is_not_hidden_by_that_of_ipv6(tmp_path):

@@ -5,6 +5,9 @@ import json
 import pytest
 from rendering import PLATFORM, PORTS, cli, cli_owned, cli_text, general, intent, nvue, render
 from rendering import sonic_change as sonic
+from test_counter_parsers import OS10, OS10_PORT, RAW
+
+from tests.unit.nos.os9_printed import OS9_PORT
 
 TOLD = {
     "privilege": "Current privilege level is 15\n",
@@ -253,3 +256,62 @@ def test_the_way_back_of_cumulus_is_exactly_what_was_kept():
     assert nvue.difference(back, before[0]["set"])["differences"] == []
     read = nvue.difference(back, wanted)
     assert read["differences"] and not [c for c in read["changes"] if c["whose"] == "other"]
+
+
+PRINTED = RAW | {
+    "os9": ("hundredGigE 1/1", {"interface hundredGigE 1/1": OS9_PORT}),
+    "os10": ("ethernet1/1/4", {"interface ethernet1/1/4": OS10_PORT, "queues ethernet1/1/4": OS10}),
+}
+ERRORS = {"sonic": '"SAI_PORT_STAT_IF_IN_ERRORS": "', "cumulus": '"errors": ', "eos": '"inErrors": '}
+ERRORS |= {"nxos": '"eth_inerr": "', "os9": "bit errors, ", "os10": "104 throttles\n     "}
+ERRORS["enterprise_sonic"] = ERRORS["sonic"]
+
+
+@pytest.mark.parametrize("nos", ERRORS)
+def test_an_uplink_that_counts_errors_on_trial_is_lost(nos):
+    """Catches frames that a link loses under the change; and old errors, or none told, held against it."""
+    port, printed = PRINTED[nos.removeprefix("enterprise_")]
+    errors = ERRORS[nos]
+    raw = {label: {"stdout": text} for label, text in printed.items()}
+    worse = {label: {"stdout": text.replace(errors, f"{errors}99")} for label, text in printed.items()}
+    roce = intent()["roce"]
+    before = general.error_free(nos, [port, "other"], raw, raw, roce)
+    assert before == {f"uplink {port} free of new errors": "counted"} and worse != raw
+    assert general.lost(general.error_free(nos, [port], raw, worse, roce), before) == list(before)
+    assert general.error_free(nos, [port], worse, raw, roce) == before  # cleared meanwhile
+    assert general.error_free(nos, [port], {}, {}, roce) == {}
+
+
+SECRETS = """username admin secret sha512 $6$Zq7
+enable secret 9 $9$Zq7
+username a sha256-password Zq7
+snmp-server host 10.1.1.1 traps version 2c Zq7
+snmp-server user u g v3 auth sha512 Zq7 priv aes Zq7
+radius-server host 10.1.1.1 auth-port 1812 key 9 Zq7
+router bgp 65001 / neighbor 10.0.0.1 password 3 Zq7
+ntp authentication-key 1 md5 Zq7 7
+interface Vlan1 / hsrp 1 / authentication text Zq7
+key chain a / key 1 / key-string 7 Zq7
+daemon T / exec /usr/bin/TerminAttr -ingestauth=key,Zq7 -x
+copy ftp://eve:Zq7@10.1.1.1/x
+aaa x 7 Zq7822455D0A"""
+
+
+@pytest.mark.parametrize("line", SECRETS.splitlines())
+def test_a_line_of_somebody_elses_is_told_without_its_secret(line):
+    """Catches a key, a community or a password of a line that is named in a refusal or in the run folder."""
+    (told,) = cli.unsaved(line, "hostname leaf1\n")[:1]
+    assert "Zq7" not in told and "***" in told and told.split()[0] == line.split()[0]
+    assert cli.masked("ip community-list X permit 65001:100") == "ip community-list X permit 65001:100"
+
+
+def test_a_failure_tells_what_failed_and_no_configuration():
+    """Catches a whole configuration, keys and all, as the reason why it was not read."""
+    text = "hostname leaf1\nusername a secret 5 Zq7\n" * 40 + "banner x\n% Error in this banner: key Zq7\n"
+    assert cli.told({"msg": text}, "") == "% Error in this banner: key ***"
+    assert cli.told({"msg": "return code 1", "stderr": "no patch"}, "") == "return code 1 no patch"
+    assert cli.told({"msg": "Token expired"}, "") == "Token expired"
+    assert cli.told({"msg": '{"password": "Zq7"}'}, "") == '{"password ***'
+    assert cli.told({}, "the change failed") == "the change failed"
+    loop = {"msg": "One or more items failed", "results": [{}, {"failed": True, "msg": "% Invalid input"}]}
+    assert cli.told(loop, "") == "% Invalid input"

@@ -19,7 +19,9 @@ ELSEWHERE = {
     "shakedown.slurm.run_control",
     "shakedown.slurm.stage",
 }
-_STARTED = re.compile(r'-m["\']?,?\s+["\']?(shakedown(?:\.[a-z_]+)+)')
+_STARTED = re.compile(
+    r'(?:-m["\']?,?\s+|own_python\(\),\s*|own_module\(\s*|by_module\(\s*)["\']?(shakedown(?:\.[a-z_]+)+)'
+)
 _TOLD = re.compile(r"[Ss]tandard\s+library\s+only")
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.benchmarks.nccl.settings import NcclSweep
 from shakedown.benchmarks.planning import make_plan, read_site, site_of
 from shakedown.intent.part import named_nodes, named_rails, partners
+from shakedown.intent.software import SoftwareSource
 from shakedown.judge.verdict import judge
 from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
@@ -331,9 +333,31 @@ def test_any_part_of_any_shipped_site_is_planned_or_refused_in_a_line(name):
         used = {node for job in jobs.jobs for node in job.nodes}
         assert len(used) <= len(judged) + (2 if more is None else more), wanted
         gone = {i.test for i in whole.items if i.stage in wanted.get("stages", Stage)}
-        gone -= {item.test for item in plan.items} | {"mpi_allreduce_transport"}  # of one node it has none
+        gone -= {item.test for item in plan.items}
         told = [one for one in plan.not_covered if one not in whole.not_covered]
         assert told or not gone, (wanted, gone)
+
+
+def test_a_metric_that_a_part_loses_is_told_by_its_name():
+    """Catches: traffic between nodes, ranks' lag or MPI's way that a part of one node lacks without a word,
+    beside a test of which the rest is planned."""
+
+    whole, catalogue = shipped("lab")
+    metrics = ("samples_per_s", "rank_skew", "traffic_share")
+    asked = {"lora": (TrainingSpec(model="llama2-7b", device="cpu", metrics=metrics),)}
+    software = {
+        **whole.software,
+        "pytorch": SoftwareSource.model_validate({"from": {"path": "/opt/bin/python3"}}),
+    }
+    acceptance = whole.acceptance.model_copy(update=asked)
+    whole = whole.model_copy(update={"acceptance": acceptance, "software": software})
+    named = {"run": "r", "created": "2026-01-02T00:00:00Z", "learn": True}
+    plan, _ = make_plan(whole, catalogue, **named, wanted=WantedScope(nodes=("n1",), partners=0))
+    lost = {"mpi_allreduce_transport wrong check=nics", "traffic_class share", "lora traffic_share"}
+    kept = {f"{item.test} {item.metric}" for item in plan.items}
+    assert {"lora samples_per_s", "mpi_allreduce_transport wrong"} <= kept
+    told = {what for one in plan.not_covered for what in one.what.split(", ")}
+    assert lost | {"lora rank_skew"} <= told
 
 
 def test_a_site_or_part_too_small_for_all_that_is_asked_is_refused():

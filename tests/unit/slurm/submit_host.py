@@ -103,9 +103,10 @@ class SubmitHost:
             self._program(self.bin / name, _SLURM)
         self._program(self.home / "venv/bin/reframe", _REFRAME)
         python = self.home / "venv/bin/python"
-        # It finds this package by itself, as the venv's does, and so runs isolated.
+        # It finds this package by itself, as the venv's does, where it runs isolated.
         python.write_text(
-            f'#!/bin/sh\n[ "$1" != -I ] || shift\nPYTHONPATH={CHECKOUT} exec {sys.executable} "$@"\n'
+            f'#!/bin/sh\n[ "$1" != -I ] || {{ shift; export PYTHONPATH={CHECKOUT}; }}\n'
+            f'exec {sys.executable} "$@"\n'
         )
         python.chmod(0o755)
         (self.home / "site.json").write_text("{}\n")

@@ -308,7 +308,6 @@ def test_what_others_wrote_in_slurm_is_not_asked_for():
 # A scontrol that prints moments as Slurm does: in the time zone and the format of who asks.
 SCONTROL = r"""#!/bin/sh
 t() {
-  [ "$SLURM_TIME_FORMAT" = standard ] && SLURM_TIME_FORMAT=
   date -d "@$1" +"${SLURM_TIME_FORMAT:-%Y-%m-%dT%H:%M:%S}"
 }
 echo "JobId=7 JobState=COMPLETED ExitCode=0:0 Requeue=0 Restarts=0 StartTime=$(t BEGIN) EndTime=$(t END)"

@@ -278,6 +278,13 @@ def test_what_is_wrong_with_a_gpu_is_named(run, edit, check, says):
     assert says in reason
 
 
+def test_a_later_driver_s_reason_for_slow_clocks_is_told_and_is_no_pass(run):
+    """Catches: a bit that nobody knows here, passed as no slowdown, or blamed as heat."""
+    change(run, "gpus.gpu1.samples.csv", "0x0000000000000000", "0x0000000000000200", "node.gpu_node")
+    outcome, reason = cells(run)[STATE.format("slowdown,gpu=1")]
+    assert outcome is Outcome.INCONCLUSIVE and "not known here: 0x200" in reason
+
+
 def state(run, edit) -> dict[str, tuple[float | None, str]]:
     """What is said of a node and its GPU 0 by the checks of today: value and words."""
     with edited(run / "jobs.json") as jobs:
@@ -306,6 +313,7 @@ GONE = "NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."
 SXID = "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up"
 EDAC = "EDAC MC3: 42 UE memory read error on CPU_SrcID#0_MC#3_Chan#0_DIMM#0"
 AER = "pcieport 0000:15:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:18:00.0"
+POWER = "mlx5_core 0000:18:00.0: mlx5_pcie_event:301: Detected insufficient power on the PCIe slot (27W)."
 HOUR_S = 3600.0
 
 
@@ -332,6 +340,27 @@ HOUR_S = 3600.0
         "",
     ),
     ([(HOUR_S, "mlx5_core 0000:c1:00.0 enp1s0: Link down")], "hardware", 0, "1 told, no failure: mlx5_core"),
+    (
+        [
+            (HOUR_S, POWER),
+            *((age, f"EDAC MC0: {age:.0f} CE memory scrubbing error") for age in range(60, 99)),
+        ],
+        *("hardware", 0, "insufficient power on the PCIe slot"),
+    ),
+    *(
+        ([(HOUR_S, words)], "hardware", 1, words)
+        for words in (
+            "NVRM: GPU 0000:17:00.0: RmInitAdapter failed! (0x62:0x40:2393)",
+            "NVRM: The NVIDIA GPU 0000:17:00.0 (PCI ID: 10de:2330) has fallen off the bus",
+            "pcieport 0000:15:01.0: DPC: containment event, status:0x1f01 source:0x0000",
+            "mlx5_core 0000:18:00.0: poll_health:795:(pid 0): Fatal error 1 detected",
+            "mlx5_core 0000:18:00.0: print_health_info:428: Health issue observed, firmware internal error",
+            "bnxt_en 0000:18:00.0 ens1: Received firmware fatal error, asserting",
+            "mce: [Hardware Error]: CPU 5: Machine Check Exception: 5 Bank 7: be00000000800400",
+        )
+    ),
+    ([(HOUR_S, "NETDEV WATCHDOG: ens1 (mlx5_core): transmit queue 3 timed out")], "hardware", 0, "WATCHDOG"),
+    ([(HOUR_S, "DMAR: [DMA Read NO_PASID] Request device [18:00.0] fault addr 0x0")], "hardware", 0, "DMAR"),
 )
 def test_what_the_kernel_s_log_says(run, lines, check, wrong, says):
     """Catches: a user's page fault of last week that fails a node, a dead NVSwitch or DIMM that does not."""
@@ -389,6 +418,27 @@ def test_the_mode_and_the_fabric_of_a_gpu(run, edit, check, wrong, says):
     """Catches: MIG left on read as missing NVLinks, and links that are up over a fabric that is not."""
     value, words = state(run, edit)[check]
     assert value == wrong and says in words, words
+
+
+@cases(
+    "name, old, new, undecided",
+    ("topology", "NV18", "C2C9", "topology"),
+    ("mig", "Disabled", 'Disabled"', "mig"),
+    ("mig", "Disabled", "Off", "mig"),
+    ("fabric", "fabric.state", "Fabric State!", "fabric"),
+    ("fabric", "fabric.state", "fabric.condition", "fabric"),
+    ("remapped", "remapped_rows.pending", "Remapped?", "remapped"),
+)
+def test_an_answer_in_later_words_costs_its_own_check_alone(run, name, old, new, undecided):
+    """Catches: a node's whole state unread for one word of a later nvidia-smi; or passed."""
+
+    def edit(seen) -> None:
+        assert old in seen["commands"][name]["out"]
+        seen["commands"][name]["out"] = seen["commands"][name]["out"].replace(old, new)
+
+    found = {check: value for check, (value, _) in state(run, edit).items()}
+    assert {check for check, value in found.items() if value is None} == {undecided}
+    assert {value for value in found.values() if value is not None} == {0}
 
 
 def test_another_process_at_the_end_leaves_good_figures_undecided(run):

@@ -11,7 +11,7 @@ import pytest
 from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.mpi import job
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
-from shakedown.benchmarks.mpi.output import MpiSettings, moved, mpi, parse_ucx_log
+from shakedown.benchmarks.mpi.output import Lane, MpiSettings, UcxLog, judge_way, moved, mpi, parse_ucx_log
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.site import Site
 from shakedown.onnode import pin
@@ -377,3 +377,14 @@ def test_what_is_ordered(tmp_path, timed):
     assert ("--no-stats" in launch.words) is not timed
     # Its heading has a letter that no other language's encoding of a site must spoil.
     assert launch.variables["PYTHONIOENCODING"] == "utf-8"
+
+
+@cases("lanes, wrong", ("rc_mlx5", 0), ("rc_mlx5 gga_mlx5", None), ("gga_mlx5 tcp", 1))
+def test_a_transport_of_a_later_ucx_is_no_fallback_and_no_proof(lanes, wrong):
+    """Catches: a new name of UCX blamed as a way that was not wanted, or taken for it."""
+    found = [
+        Lane(host=host, transport=one, device="mlx5_0") for host in ("n1", "n2") for one in lanes.split()
+    ]
+    log = UcxLog(lanes=tuple(found), hosts=("n1", "n2"), layers=("ucx",))
+    network, _ = judge_way(log, "rc", 2, {})
+    assert network.wrong == wrong and lanes.split()[-1] in network.detail

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import pytest
+
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.metrics import judge_log
 from shakedown.benchmarks.nccl.settings import ExpectedWay
@@ -37,14 +39,25 @@ def log(network: str, *, merged: bool = False, suffix: str = "", says: str = "NE
     return "\n".join(lines) + "\n"
 
 
-def judged(text: str, network: Literal["roce", "nvlink"] = "roce") -> dict[str, tuple[int | None, str]]:
+def judged(
+    text: str,
+    network: Literal["roce", "nvlink"] = "roce",
+    *,
+    nics: tuple[str, ...] = NICS,
+    plugin: str = "None",
+) -> dict[str, tuple[int | None, str]]:
     """Whether each check is wrong, and its words."""
-    expect = ExpectedWay(nvls=False, nics=dict.fromkeys(NODES, NICS), network=network)
+    of_nodes = dict.fromkeys(NODES, nics)
+    expect = ExpectedWay(nvls=False, nics=of_nodes, network=network, plugins=(plugin,))
     found = judge_log(parse_nccl_log(text), expect, dict.fromkeys(NODES, 1))
     return {one.check: (one.wrong, one.detail) for one in found}
 
 
-@cases("network", "IB", "IBext_v10", "IBext", "gIB", "SPCX", "RCCL-ANP")
+@cases(
+    "network",
+    *("IB", "IBext_v10", "IBext", "IBext_v11", "IBext_v12", "UCX", "UCX-RMA", "UCX-UCT", "UCX-UCT-RD"),
+    *("gIB", "SPCX", "RCCL-ANP", "IB-CAST", "IB-ROCM"),
+)
 def test_a_plugin_that_goes_by_verbs_is_rdma(network):
     """Catches: NVIDIA's plugin of every HPC-X and NGC image called a TCP fallback."""
     found = judged(log(network))
@@ -60,9 +73,26 @@ def test_sockets_are_no_rdma_and_of_an_unknown_plugin_nothing_is_known():
     )
     wrong, words = judged(log("Wire_v3"))["network"]
     assert wrong is None and "go by Wire_v3: whether that is RDMA is not known here" in words
+    assert judged(log("Wire_v3"), plugin="Wire_v3")["network"][0] == 0
+    assert judged(log("Socket"), plugin="Socket")["network"][0] == 1
+    assert judged(log("Wire_v3", says="NET/W : has"), plugin="Wire_v3")["network"][0] is None
 
 
-@cases("says", "NET/gIB", "NET/Libfabric", "NET/OFI")
+@cases("via, transport", ("CARRIER/pigeon", "CARRIER"), ("P2P/UALINK/read", "P2P"))
+def test_a_later_release_s_way_is_kept_and_makes_nothing_good(via, transport):
+    """Catches: a whole log unread for one new word; a way that nobody knows taken for the one wanted."""
+    text = log("IB").replace("NET/IB/1/GDRDMA", via)
+    assert {c.transport for c in parse_nccl_log(text).channels} == {"NET", transport}
+    found = judged(text)
+    assert found["gdr"][0] == 0 and found["nics"][0] == 1  # what is known stays known
+    assert (found["network"][0] is None) is (transport == "CARRIER")
+    within = ExpectedWay(nvls=False, nics={"gpu-a": NICS})
+    one = parse_nccl_log(log("IB").replace("NET/IB/0/GDRDMA", via).replace("NET/IB/1/GDRDMA", via))
+    judged_within = {d.check: d.wrong for d in judge_log(one, within, {"gpu-a": 2})}
+    assert judged_within["intra_node"] == (None if transport == "CARRIER" else 0)
+
+
+@cases("says", "NET/gIB", "NET/Libfabric", "NET/OFI", "NET/IB-CAST", "NET/AWS Libfabric")
 def test_a_plugin_that_lists_its_nics_by_its_own_name_is_read_and_one_that_lists_none_blames_none(says):
     """Catches: NICs that "carry nothing" of a plugin that says so in other words, or not at all."""
     assert judged(log("gIB", says=says))["nics"][0] == 0
@@ -90,6 +120,7 @@ def test_nvlink_between_nodes_can_be_planned_and_is_not_roce():
     "said",
     "NET/IB: ncclIbResiliencyCheckErrorNotFatal: The error is not fatal. Trying to continue...",
     "NET/IB : mlx5_0:1 speed change detected: 400000 -> 100000 Mbps",
+    "NET/IB: ncclIbResiliencyDevFail: Marking device 1 as permanently failed (send comm=0x7f)",
 )
 def test_a_nic_that_is_lost_or_slowed_in_mid_run_is_told(said):
     """Catches: NCCL 2.30, which goes on without a NIC and calls that INFO."""
@@ -100,6 +131,25 @@ def test_a_device_that_is_made_of_two_ports_counts_for_both():
     """Catches: both NICs of a node called silent, because NCCL merged them; their link as unknown."""
     found = judged(log("IB", merged=True))
     assert (found["nics"][0], found["network"][0]) == (0, 0), found
+
+
+@pytest.mark.parametrize(
+    ("listed", "nics"),
+    [
+        ("[0]={[0] mlx5_0:1/RoCE, [1] mlx5_0:2/RoCE} [1]={[2] mlx5_1:1/RoCE, [3] mlx5_1:2/RoCE}", NICS),
+        (
+            "[0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE} [1]={[2] mlx5_2:1/RoCE, [3] mlx5_3:1/RoCE}",
+            ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"),
+        ),
+        ("[0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE} [1]mlx5_2:1/RoCE", ("mlx5_0", "mlx5_1", "mlx5_2")),
+    ],
+)
+def test_ports_that_nccl_2_21_fused_have_the_number_before_the_braces(listed, nics):
+    """Catches: NICs that "carry nothing", since a fused device was read by the numbers of its ports."""
+    plain = "[0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE"
+    found = judged(log("IB").replace(plain, listed), nics=nics)
+    assert (found["nics"][0], found["network"][0]) == (0, 0), found
+    assert judged(log("IB").replace(plain, listed), nics=(*nics, "mlx5_9"))["nics"][0] == 1
 
 
 def test_a_channel_that_rccl_wrote_is_read():

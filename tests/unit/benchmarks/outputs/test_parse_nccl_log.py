@@ -78,8 +78,7 @@ def test_roce_with_gpudirect():
     assert [(d.host, d.index, d.name, d.port, d.link) for d in result.ib_devices] == [
         ("n1", 0, "mlx5_0", 1, "RoCE"),
         ("n1", 1, "mlx5_3", 1, "RoCE"),
-        ("n2", 0, "mlx5_0", 1, "IB"),
-        ("n2", 1, "mlx5_0", 2, "IB"),
+        ("n2", 0, "mlx5_0+mlx5_0", 1, "IB"),
         ("n2", 2, "mlx5_2", 1, "IB"),
     ]
     assert [c.net_device for c in result.channels] == [0, 1, 0, None, None]
@@ -138,7 +137,8 @@ def test_warnings_are_kept_with_their_text():
         log("Channel".join(["n1:100:200 [0] NCCL INFO ", " 00/0 : 1[1] -> 2[0] [send] via NET/IB"])),
         "transport",
     ),
-    (log(line("Channel 00/0 : 1[1] -> 2[0] [send] via CARRIER/pigeon")), "unknown transport"),
+    (log(line("Channel 00/0 : 1[1] -> 2[0] [send] via carrier pigeon")), "unknown transport"),
+    (log(line("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0/GDRD")), "unknown transport"),
     (log(line("Channel 00/0 : 1[1] -> x[0] via SHM/direct")), "channel that cannot be read"),
     (log(line("1024 Bytes -> Algo 9 proto 0 time 12.3")), "unknown algorithm"),
     (log(line("1024 Bytes -> Algo RING")), "cannot be read"),

@@ -59,6 +59,68 @@ def test_what_moves_the_cursor_is_refused(text):
         TextSource(text)
 
 
+BESIDE = {
+    "libibverbs: Warning: couldn't open config directory '/etc/libibverbs.d'.": 1,
+    "libibverbs: Warning: RLIMIT_MEMLOCK is 32768 byte.\n   This will severely limit memory registrations": 2,
+    "librdmacm: Warning: couldn't read ABI version.": 1,
+    "mlx5: Warning: fork support is not enabled": 1,
+    "libnuma: Warning: /sys not mounted or invalid. Assuming one node: No such file or directory": 1,
+    "libgomp: Invalid value for environment variable OMP_NUM_THREADS": 1,
+    "ERROR: ld.so: object '/usr/lib/x.so' from LD_PRELOAD cannot be preloaded (cannot open): ignored.": 1,
+    "[1732869999.123456] [gpu1:1234 :0]   parser.c:2036 UCX  WARN  unused environment variables: UCX_HOME": 1,
+    "[gpu1:12345] PMIX ERROR: ERROR in file ../src/mca/gds/ds12/gds_ds12_lock_pthread.c at line 168": 1,
+    "[gpu1:123] mca_base_component_repository_open: unable to open mca_btl_openib: librdmacm: (ignored)": 1,
+    "hwloc/linux: failed to find sysfs cpu topology directory, aborting linux discovery.": 1,
+    "Invalid MIT-MAGIC-COOKIE-1 key": 1,
+    "/bin/bash: warning: setlocale: LC_ALL: cannot change locale (tr_TR.UTF-8)": 1,
+    "perl: warning: Setting locale failed.": 1,
+    "/etc/profile.d/lmod.sh: line 3: module: command not found": 1,
+    "ERROR: This container was built for NVIDIA Driver Release 580.82 or later, but 535 was detected": 1,
+    f"{'-' * 74}\nA process has executed fork()\nother system errors; your job may hang\n{'-' * 74}": 1,
+    f"{'*' * 76}\n* hwloc 2.9.0 received invalid information\n*\n* Failed with: ...\n{'*' * 76}": 1,
+}
+
+
+@pytest.mark.parametrize("words", BESIDE)
+def test_what_others_say_beside_a_tool_costs_no_result_and_is_told(words):
+    """Catches: a whole mesh INCONCLUSIVE for a library's word about a NIC that is in another machine."""
+    for name in (
+        "perftest_25.01_rxe_write_bw_client.txt",
+        "perftest_4.5_rxe_write_lat_client.txt",
+        "nvbandwidth_0.8_4xH200.json",
+    ):
+        plain = captured.read(name)
+        for text in (f"{words}\n{plain}", f"{plain}{words}\n"):
+            found = captured.parser_of(name)(text)
+            if name.startswith("perftest"):
+                assert len(found.warnings) == BESIDE[words]
+                found = found.model_copy(update={"warnings": ()})
+            assert found == captured.parser_of(name)(plain)
+
+
+@cases(
+    "words",
+    "Couldn't connect to 10.0.0.1:18515",
+    "Failed status 12: wr_id 0 syndrom 0x81",
+    "libibverbs: fatal error",
+)
+def test_what_a_tool_says_itself_still_refuses_its_output(words):
+    """Catches: an error of the test's own that passes for another program's word."""
+    plain = captured.read("perftest_25.01_rxe_write_bw_client.txt")
+    with pytest.raises(BadInput, match="reported an error"):
+        captured.parser_of("perftest")(f"{words}\n{plain}")
+    with pytest.raises(BadInput, match=r"the tool said nothing, only: 'libibverbs: Warning"):
+        captured.parser_of("perftest")("libibverbs: Warning: no userspace device-specific driver found\n")
+
+
+def test_an_image_may_greet_before_json():
+    """Catches: NGC's banner before nvbandwidth's JSON, which cost every copy of the node."""
+    name = "nvbandwidth_0.8_4xH200.json"
+    plain = captured.read(name)
+    greeting = "=============\n== PyTorch ==\n=============\n\nNVIDIA Release 25.10 (build 221210393)\n"
+    assert captured.parser_of(name)(greeting + plain) == captured.parser_of(name)(plain)
+
+
 @cases("text", "", "\n\n", "  \n", "\x1b[0m\n", "0: \n0:\n", "srun: job 5 queued and waiting\n")
 def test_no_output_is_refused(text):
     """Catches an empty file taken for a result."""

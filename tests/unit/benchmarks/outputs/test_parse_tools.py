@@ -10,6 +10,7 @@ import pytest
 from shakedown.benchmarks.gpu.output import parse_nvbandwidth
 from shakedown.benchmarks.inference.output import parse_loadgen
 from shakedown.nics import counter_sets
+from shakedown.nics.counter_sets import RDMA
 from shakedown.nics.parsers import parse_ethtool, parse_rdma
 from shakedown.nos.lldp import neighbours
 from shakedown.records.reading import BadInput
@@ -398,6 +399,22 @@ def test_damaged_rdma_is_refused(text, message):
 def test_the_text_of_a_tool_that_prints_json_is_named(parse, text, command):
     """Catches "Expecting value at column 1" told to somebody who left out an option."""
     refused(f"text for people, not JSON -- capture `{re.escape(command)}", parse, text)
+
+
+def test_the_next_generation_of_a_driver_is_read_and_what_it_renamed_is_told():
+    """Catches: a whole reading refused for one name given up, or another maker held to mlx5's names."""
+    for sets in RDMA:
+        names = sets.always.union(*sets.together)
+        gone = sorted(sets.always)[:2]
+        later = [name for name in names if name not in gone] + [f"{name}_v2" for name in gone]
+        later += [f"new_{n}" for n in range(10)]
+        (port,) = parse_rdma(json.dumps([{"ifname": "x0", "port": 1, **dict.fromkeys(later, 1)}])).ports
+        assert (port.driver, list(port.lacks)) == (sets.driver, gone)
+        assert port.counters == dict.fromkeys(later, 1)
+    # As NebulaMatrix's driver names them.
+    other = "packet_seq_err out_of_sequence np_cnp_sent rp_cnp_handled roce_retrans tx_rdma_unicast_bytes"
+    (port,) = parse_rdma(json.dumps([{"ifname": "x0", "port": 1, **dict.fromkeys(other.split(), 1)}])).ports
+    assert (port.driver, port.lacks) == (None, ())
 
 
 def test_rdma_of_drivers_and_counters_that_nobody_knows():

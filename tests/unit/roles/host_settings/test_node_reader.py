@@ -121,6 +121,11 @@ def test_every_line_that_tells_of_hardware_is_read(monkeypatch):
         "[  104.000000] mlx5_core 0000:c1:00.0 enp1s0: Link down",
         "[  105.000000] bnxt_en 0000:c2:00.0 enp2s0: NIC Link is Down",
         "[  106.000000] bnxt_en 0000:c2:00.0 enp2s0: Chip temperature above the thermal threshold!",
+        "[    9.800000] NVRM: GPU 0000:17:00.0: RmInitAdapter failed! (0x62:0x40:2393)",
+        "[  102.100000] mlx5_core 0000:c1:00.0: poll_health:795:(pid 0): Fatal error 1 detected",
+        "[  102.200000] mlx5_core 0000:c1:00.0 enp1s0: TX timeout detected",
+        "[  102.300000] pcieport 0000:15:01.0: DPC: containment event, status:0x1f01 source:0x0000",
+        "[  102.400000] DMAR: [DMA Read NO_PASID] Request device [18:00.0] fault addr 0x0",
         "[  107.000000] amdgpu 0000:c3:00.0: amdgpu: socket: 0 2 uncorrectable hardware errors in umc",
     ]
     others = [
