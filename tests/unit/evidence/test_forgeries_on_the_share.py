@@ -14,41 +14,16 @@ import pytest
 import yaml
 from generator.forgeries import source
 from ordered import World, reseal
-from test_forgeries import LATENCY, OUTPUT, WRITE
+from test_forgeries import LATENCY
 
 from shakedown.records.reading import BadInput
-from shakedown.run.folder import OF_CONTROLLER, RAW
+from shakedown.run.folder import MOST_FILES, OF_CONTROLLER, RAW
 from shakedown.run.share import Share
 from tests.kit.key import NEEDS_SSH_KEYGEN
 
 pytestmark = [pytest.mark.slow, NEEDS_SSH_KEYGEN]
 CHECKOUT = Path(__file__).parents[3]
 FETCH = yaml.safe_load((CHECKOUT / "playbooks/parts/verdict.yml").read_text())[0]
-
-PLACES = {
-    "an output": OUTPUT,
-    "a journal": f"{WRITE}/outputs.n1.jsonl",
-    "counters": f"{WRITE}/counters.n1.after.json",
-    "a node's list": f"{WRITE}/signed.n1.json",
-    "a signature": f"{WRITE}/signed.n1.link.json",
-    "job.json": f"{WRITE}/job.json",
-    "files.json": f"{WRITE}/files.json",
-    "slurm.txt": f"{WRITE}/slurm.txt",
-    "spec.json": f"{WRITE}/spec.json",
-    "nodes.txt": f"{WRITE}/nodes.txt",
-    "rfm_job.err": f"{WRITE}/rfm_job.err",
-    "rfm_job.out": f"{WRITE}/rfm_job.out",
-    "chain.jsonl": "raw/chain.jsonl",
-    "a job": WRITE,
-    "a new job": "raw/fabric.better.a1",
-    "a new file": "raw/notes.txt",
-    "a new output": f"{WRITE}/better.n1.txt",
-    "a removed file still open": f"{WRITE}/.nfs000000000123",
-    "switches.fabric": "raw/switches.fabric",
-    "server_power": "raw/server_power",
-    "paths.jsonl": "raw/paths.jsonl",
-    "foreign.txt": "raw/foreign.txt",
-}
 
 
 def removed(path: Path) -> None:
@@ -108,14 +83,14 @@ def twice(path: Path) -> None:
 ACTIONS: dict[str, Callable[[Path], None]] = {
     f.__name__: f for f in (removed, emptied, cut, longer, other, linked, piped, folder, huge, nested, twice)
 }
-FORGERIES = {
-    f"{place}, {action}": words for place, of in source().on_the_share.items() for action, words in of.items()
-}
+SHARE = source().on_the_share
+FORGERIES = {f"{place}, {action}": words for place, of in SHARE.items() for action, words in of.done.items()}
 
 
 def fetched(share: Path, raw: Path) -> None:
     """Bring home what lies on the share, with the playbook's own words."""
     assert tuple(FETCH["vars"]["verdict_own"]) == OF_CONTROLLER
+    assert FETCH["vars"]["verdict_most_files"] == MOST_FILES
     (sync,) = (task for task in FETCH["tasks"] if "ansible.posix.synchronize" in task)
     options = [
         o for o in sync["vars"]["verdict_rsync"].split("'") if o.startswith("--") and o != "--exclude=/"
@@ -159,29 +134,14 @@ def outcome(w: World, act: Callable[[Path], None]) -> str:
 def test_what_is_done_on_the_share_is_named_or_harmless(world, forgery):
     """Catches: a share on which root of a node makes another verdict, ends its reading, or fills a disk."""
     place, _, action = forgery.rpartition(", ")
-    told = outcome(world, lambda share: ACTIONS[action](share / PLACES[place]))
+    told = outcome(world, lambda share: ACTIONS[action](share / SHARE[place].path))
     assert FORGERIES[forgery] in told if FORGERIES[forgery] else told == "", told[:600]
 
 
 NOBODY = 54_321
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user")
 # What another user tries on a run that the submit host made; `{}` is the run's folder.
-OF_A_USER: dict[str, str] = {
-    "echo 9 > {}/raw/job.a1/out.n1.txt": "refused",
-    "echo 9 >> {}/raw/job.a1/outputs.n1.jsonl": "refused",
-    "echo 9 >> {}/raw/chain.jsonl": "refused",
-    "rm {}/raw/job.a1/out.n1.txt": "refused",
-    "mv {}/raw/job.a1 {}/raw/job.a2": "refused",
-    "mkdir {}/raw/better.a1": "refused",
-    "ln -s /etc/passwd {}/raw/job.a1/rfm_job.err": "refused",
-    "mkfifo {}/raw/job.a1/spec.json": "refused",
-    "touch -d yesterday {}/raw/job.a1/out.n1.txt": "refused",
-    "chmod 666 {}/raw/job.a1/out.n1.txt": "refused",
-    "truncate -s 1T {}/raw/job.a1/out.n1.txt": "refused",
-    "cp {}/raw/job.a1/out.n1.txt {}/plan.json": "refused",
-    "cat {}/raw/job.a1/session.secret": "refused",
-    "mv {} {}.old": "refused",
-}
+OF_A_USER = source().by_another_user
 
 
 def run_on_a_share(place: Path) -> tuple[Path, Share]:
