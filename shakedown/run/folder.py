@@ -123,6 +123,7 @@ class Run:
             printable(path.name)
             for path in (self.folder / RAW).glob("*")
             if planned
+            and (path.is_symlink() or not path.is_dir() or _holds_files(path))  # sealing removes empty ones
             and job_and_attempt(path.name)[0] not in planned
             and not any(fnmatchcase(path.name, one) for one in (*OF_CONTROLLER, *_OF_STAGES))
         )
