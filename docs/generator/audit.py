@@ -50,11 +50,20 @@ class Item(Record):
         return self
 
     def rows_of(self, profile: Profile) -> list[str]:
-        """Return the rows that this item means, in the profile's order."""
+        """Return the rows that this item means, in the profile's order.
+
+        With `*`, judged are those that gate alone, and told the others.
+        """
+        apart = {"judged": True, "told": False}
         return [
             entry.id
             for entry in profile.entries
-            if entry.id in self.figures or any(fnmatchcase(entry.id, row) for row in self.rows)
+            if entry.id in self.figures
+            or entry.id in self.rows
+            or (
+                any(fnmatchcase(entry.id, row) for row in self.rows)
+                and apart.get(self.state, entry.gates) is entry.gates
+            )
         ]
 
 

@@ -20,13 +20,15 @@ TESTS = Path(__file__).resolve().parents[2] / "tests/unit"
 KEY, USER = "a holder of a trusted key", "an ordinary user of a host"
 # The tables of what is tried (functions or words, and the words that name each): its test, and who tries it.
 # No words: it is harmless; `refused`: it is not let through.
-SHARE = "evidence/test_forgeries_on_the_share.py"
+SHARE, ON_IT = (
+    "evidence/test_forgeries_on_the_share.py",
+    "test_what_is_done_on_the_share_is_named_or_harmless",
+)
+BY_ANOTHER = "test_another_user_changes_nothing_on_the_share"
 LISTS = {
     ("evidence/test_forgeries.py", "FORGERIES"): ("test_forgery_by_who_holds_a_key_is_named", KEY),
     ("evidence/test_forged_jobs.py", "FORGERIES"): ("test_forged_job_is_named", KEY),
     ("evidence/test_forgeries_of_two.py", "FORGERIES"): ("test_what_is_put_in_a_wrong_place_is_named", KEY),
-    (SHARE, "FORGERIES"): ("test_what_is_done_on_the_share_is_named_or_harmless", "root of another node"),
-    (SHARE, "OF_A_USER"): ("test_another_user_changes_nothing_on_the_share", USER),
     (SHARE, "OF_ANOTHER"): ("test_what_another_user_owns_is_not_opened", USER),
 }
 OUTCOMES = ("named", "refused", "harmless", "possible")
@@ -42,10 +44,20 @@ class Tried(Record):
     says: str = ""  # what names it
 
 
+class Place(Record):
+    """A place on the share, and what names each thing that is done to it."""
+
+    path: str
+    done: dict[str, str]
+
+
 class Source(Record):
     """The list that is kept by hand."""
 
     actors: dict[str, str]  # of a forgery that the tests list, where it is no holder of a key
+    words: tuple[str, ...]  # that name several, for their anchors
+    on_the_share: dict[str, Place]
+    by_another_user: tuple[str, ...]
     rows: tuple[Tried, ...]
 
 
@@ -56,13 +68,18 @@ def source() -> Source:
 
 def listed() -> Iterator[tuple[str, str, str, str]]:
     """Yield each forgery that the tests list: its name, what names it, its test, and who tries it."""
+    for place, of in source().on_the_share.items():
+        for action, words in of.done.items():
+            yield f"{place}, {action}", words.strip(" :"), f"{SHARE}::{ON_IT}", "root of another node"
+    for what in source().by_another_user:
+        yield what.replace("{}", "RUN"), "refused", f"{SHARE}::{BY_ANOTHER}", USER
     for (file, table_), (test, actor) in LISTS.items():
         for node in ast.parse((TESTS / file).read_text(encoding="utf-8")).body:
             if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == table_:
                 assert isinstance(node.value, ast.Dict)
                 for name, words in zip(node.value.keys, node.value.values, strict=True):
                     what = name.value if isinstance(name, ast.Constant) else ast.unparse(name or node)
-                    yield str(what).replace("{}", "RUN"), _text(words), f"{file}::{test}", actor
+                    yield str(what), _text(words), f"{file}::{test}", actor
 
 
 def _text(words: ast.expr) -> str:

@@ -149,7 +149,7 @@ class SwitchClass(Record):
 
     switches: tuple[Text, ...] = Field(min_length=1)  # names, or leaf[0-7]
     count: Number | None = None  # how many were bought
-    model: Text | None = None  # words of its name; told by Linux switches alone
+    model: Text | None = None  # what it prints of itself: each part with a number must be there
     system: Text | None = None  # version of its operating system
 
 

@@ -78,10 +78,9 @@ def parse_strict(path: Path) -> tuple[Any, Lines]:
 
     Raises BadInput: it is not YAML of mappings, lists and plain values, or uses anchors, tags or a key twice.
     """
-    data = path.read_bytes()
-    if len(data) > MAX_BYTES:
-        raise BadInput(f"{len(data)} bytes are too many", fix=f"keep it below {MAX_BYTES}", file=path)
-    loader = None
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise BadInput(f"{size} bytes are too many", fix=f"keep it below {MAX_BYTES}", file=path)
+    data, loader = path.read_bytes(), None
     try:
         text = data.decode()
         if (line := _too_deep(text, MAX_DEPTH)) is not None:

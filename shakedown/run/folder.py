@@ -134,9 +134,9 @@ class Run:
             printable(path.name)
             for path in (self.folder / RAW).glob("*")
             if planned
-            and not path.name.startswith(
-                (".", "core.")
-            )  # NFS's and the kernel's own, of which nothing is read
+            # Empty folders are removed by sealing; of what NFS and the kernel leave nothing is read.
+            and (path.is_symlink() or not path.is_dir() or _holds_files(path))
+            and not path.name.startswith((".", "core."))
             and job_and_attempt(path.name)[0] not in planned
             and not any(fnmatchcase(path.name, one) for one in (*OF_CONTROLLER, *_OF_STAGES))
         )

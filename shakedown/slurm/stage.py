@@ -125,7 +125,7 @@ def run_stage(options: argparse.Namespace) -> None:
         )
     jobs = read_record(options.run / JOBS, Jobs)
     limit_s = stage_limit_s(jobs, options.stage, retries=options.retries)
-    os.umask(0o022)  # Slurm hands it on to the jobs: what they write is theirs alone to change
+    os.umask(os.umask(0o077) | 0o022)  # sbatch hands it on: what jobs write is theirs alone to change
     why = run_reframe(options.run, options.stage, options.reframe, min(limit_s, options.at_most or limit_s))
     cancelled: dict[str, str] = {}
     try:

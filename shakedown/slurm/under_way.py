@@ -1,6 +1,5 @@
 """Jobs and runs that are under way."""
 
-import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -9,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from shakedown.records.reading import BadInput
+from shakedown.records.reading import BadInput, loads, read_bytes
 from shakedown.run.lock import PROC, Holder, argv_of, end, start_ticks, with_argument
 from shakedown.slurm.client import NoAnswer, Slurm
 
@@ -111,13 +110,11 @@ def _running() -> Iterator[OtherRun]:
 
 
 def _planned(jobs: Path) -> frozenset[str]:
-    """Return the nodes of a run's jobs; none where the file cannot be read."""
+    """Return the nodes of a run's jobs; none where the file, which anybody may have written, is none."""
     try:
-        if jobs.stat().st_size > _LARGEST:
-            return frozenset()
-        listed = json.loads(jobs.read_bytes())["jobs"]
+        listed = loads(read_bytes(jobs, _LARGEST))["jobs"]
         return frozenset(str(node) for job in listed for node in job["nodes"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (BadInput, OSError, ValueError, KeyError, TypeError):
         return frozenset()
 
 

@@ -82,6 +82,14 @@ def test_no_cell_is_two_jobs_to_measure(name):
             assert len(asked) <= 1, (item.test, item.metric, item.params, asked)
 
 
+@pytest.mark.parametrize("name", [*SYSTEMS, "gpu_host"])
+def test_no_rate_is_without_a_ceiling(name):
+    """Catches: 2,400 GB/s over an NVLink of 450 that passes, as the size is small and only told."""
+    plan = planned(name)
+    rates = {i.reference for i in plan.items if i.unit in ("GB/s", "Gb/s") and i.better is Better.HIGHER}
+    assert {rate for rate in rates if plan.references[rate].ceiling is None} == set()
+
+
 def test_a_switch_that_was_not_read_says_so_in_the_stages_that_ran(tmp_path):
     """Catches: "planned, but no result" where the leaf could not be reached, and a headline without it."""
     plan = planned("lab")

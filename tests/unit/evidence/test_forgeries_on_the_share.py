@@ -12,42 +12,18 @@ from pathlib import Path
 
 import pytest
 import yaml
+from generator.forgeries import source
 from ordered import World, reseal
-from test_forgeries import LATENCY, OUTPUT, WRITE
+from test_forgeries import LATENCY
 
 from shakedown.records.reading import BadInput
-from shakedown.run.folder import OF_CONTROLLER, RAW
+from shakedown.run.folder import MOST_FILES, OF_CONTROLLER, RAW
 from shakedown.run.share import Share
 from tests.kit.key import NEEDS_SSH_KEYGEN
 
 pytestmark = [pytest.mark.slow, NEEDS_SSH_KEYGEN]
 CHECKOUT = Path(__file__).parents[3]
 FETCH = yaml.safe_load((CHECKOUT / "playbooks/parts/verdict.yml").read_text())[0]
-
-PLACES = {
-    "an output": OUTPUT,
-    "a journal": f"{WRITE}/outputs.n1.jsonl",
-    "counters": f"{WRITE}/counters.n1.after.json",
-    "a node's list": f"{WRITE}/signed.n1.json",
-    "a signature": f"{WRITE}/signed.n1.link.json",
-    "job.json": f"{WRITE}/job.json",
-    "files.json": f"{WRITE}/files.json",
-    "slurm.txt": f"{WRITE}/slurm.txt",
-    "spec.json": f"{WRITE}/spec.json",
-    "nodes.txt": f"{WRITE}/nodes.txt",
-    "rfm_job.err": f"{WRITE}/rfm_job.err",
-    "rfm_job.out": f"{WRITE}/rfm_job.out",
-    "chain.jsonl": "raw/chain.jsonl",
-    "a job": WRITE,
-    "a new job": "raw/fabric.better.a1",
-    "a new file": "raw/notes.txt",
-    "a new output": f"{WRITE}/better.n1.txt",
-    "a removed file still open": f"{WRITE}/.nfs000000000123",
-    "switches.fabric": "raw/switches.fabric",
-    "server_power": "raw/server_power",
-    "paths.jsonl": "raw/paths.jsonl",
-    "foreign.txt": "raw/foreign.txt",
-}
 
 
 def removed(path: Path) -> None:
@@ -107,82 +83,14 @@ def twice(path: Path) -> None:
 ACTIONS: dict[str, Callable[[Path], None]] = {
     f.__name__: f for f in (removed, emptied, cut, longer, other, linked, piped, folder, huge, nested, twice)
 }
-# By `place, what is done to it`; what names it, nothing where it changes nothing.
-FORGERIES: dict[str, str] = {
-    "an output, removed": "was signed by n1 and is not in the bundle",
-    "an output, emptied": "was changed after its node had signed it",
-    "an output, cut": "was changed after its node had signed it",
-    "an output, longer": "was changed after its node had signed it",
-    "an output, other": "was changed after its node had signed it",
-    "an output, linked": "was signed by n1 and is not in the bundle",
-    "an output, piped": "was signed by n1 and is not in the bundle",
-    "an output, folder": "was signed by n1 and is not in the bundle",
-    "an output, huge": "was signed by n1 and is not in the bundle",
-    "an output, nested": "was changed after its node had signed it",
-    "a journal, removed": "was signed by n1 and is not in the bundle",
-    "a journal, emptied": "was changed after its node had signed it",
-    "a journal, cut": "was changed after its node had signed it",
-    "a journal, other": "was changed after its node had signed it",
-    "a journal, linked": "was signed by n1 and is not in the bundle",
-    "a journal, nested": "was changed after its node had signed it",
-    "counters, removed": "was signed by n1 and is not in the bundle",
-    "counters, cut": "was changed after its node had signed it",
-    "counters, other": "was changed after its node had signed it",
-    "counters, piped": "was signed by n1 and is not in the bundle",
-    "counters, twice": "was changed after its node had signed it",
-    "a node's list, removed": "signed.n1.json: is missing",
-    "a node's list, cut": "signed.n1.json: ",
-    "a node's list, other": "signed.n1.json: is of another job",
-    "a node's list, twice": "duplicate key 'schema'",
-    "a node's list, nested": "is nested too deeply",
-    "a signature, removed": "signed.n1.link.json is missing or no signature",
-    "a signature, cut": "signed.n1.link.json is missing or no signature",
-    "a signature, longer": "",
-    "a signature, other": "is not what n1 signed",
-    "job.json, removed": "has no job.json that can be read",
-    "job.json, longer": "job.json: was changed after the job had ended",
-    "job.json, other": "is of another job",
-    "job.json, linked": "has no job.json that can be read",
-    "job.json, nested": "has no job.json that can be read",
-    "job.json, twice": "has no job.json that can be read",
-    "files.json, removed": "files.json: is not the list of when the job had ended",
-    "files.json, other": "files.json: is not the list of when the job had ended",
-    "files.json, huge": "files.json: is not the list of when the job had ended",
-    "slurm.txt, emptied": "slurm.txt: was changed after the job had ended",
-    "slurm.txt, other": "Slurm's own record 4",
-    "slurm.txt, folder": "slurm.txt: chain broken",
-    "spec.json, removed": "the job had other settings than were ordered",
-    "spec.json, nested": "the job had other settings than were ordered",
-    "nodes.txt, removed": "was signed by n1 and is not in the bundle",
-    "nodes.txt, longer": "was changed after its node had signed it",
-    "rfm_job.err, removed": "rfm_job.err: chain broken",
-    "rfm_job.err, longer": "rfm_job.err: was changed after the job had ended",
-    "rfm_job.out, removed": "",
-    "rfm_job.out, nested": "",
-    "rfm_job.out, huge": "",
-    "chain.jsonl, removed": "is missing: nothing says which jobs there were",
-    "chain.jsonl, cut": "is no job of the chain",
-    "chain.jsonl, longer": "",
-    "chain.jsonl, nested": "is no job of the chain",
-    "a job, removed": "the job was run and this is not in the bundle",
-    "a job, linked": "the job was run and this is not in the bundle",
-    "a new job, folder": "raw/ holds fabric.better.a1, which nothing that was planned writes",
-    "a new job, linked": "",
-    "a new file, other": "raw/ holds notes.txt, which nothing that was planned writes",
-    "a new file, huge": "",
-    "a new output, other": "better.n1.txt: unsigned: no word of n1",
-    "a new output, folder": "",
-    "a removed file still open, other": "",
-    "switches.fabric, folder": "somebody put switches.fabric on the share",
-    "server_power, folder": "somebody put server_power on the share",
-    "paths.jsonl, other": "somebody put paths.jsonl on the share",
-    "foreign.txt, other": "somebody put foreign.txt on the share",
-}
+SHARE = source().on_the_share
+FORGERIES = {f"{place}, {action}": words for place, of in SHARE.items() for action, words in of.done.items()}
 
 
 def fetched(share: Path, raw: Path) -> None:
     """Bring home what lies on the share, with the playbook's own words."""
     assert tuple(FETCH["vars"]["verdict_own"]) == OF_CONTROLLER
+    assert FETCH["vars"]["verdict_most_files"] == MOST_FILES
     (sync,) = (task for task in FETCH["tasks"] if "ansible.posix.synchronize" in task)
     options = [
         o for o in sync["vars"]["verdict_rsync"].split("'") if o.startswith("--") and o != "--exclude=/"
@@ -226,29 +134,14 @@ def outcome(w: World, act: Callable[[Path], None]) -> str:
 def test_what_is_done_on_the_share_is_named_or_harmless(world, forgery):
     """Catches: a share on which root of a node makes another verdict, ends its reading, or fills a disk."""
     place, _, action = forgery.rpartition(", ")
-    told = outcome(world, lambda share: ACTIONS[action](share / PLACES[place]))
+    told = outcome(world, lambda share: ACTIONS[action](share / SHARE[place].path))
     assert FORGERIES[forgery] in told if FORGERIES[forgery] else told == "", told[:600]
 
 
 NOBODY = 54_321
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user")
 # What another user tries on a run that the submit host made; `{}` is the run's folder.
-OF_A_USER: dict[str, str] = {
-    "echo 9 > {}/raw/job.a1/out.n1.txt": "refused",
-    "echo 9 >> {}/raw/job.a1/outputs.n1.jsonl": "refused",
-    "echo 9 >> {}/raw/chain.jsonl": "refused",
-    "rm {}/raw/job.a1/out.n1.txt": "refused",
-    "mv {}/raw/job.a1 {}/raw/job.a2": "refused",
-    "mkdir {}/raw/better.a1": "refused",
-    "ln -s /etc/passwd {}/raw/job.a1/rfm_job.err": "refused",
-    "mkfifo {}/raw/job.a1/spec.json": "refused",
-    "touch -d yesterday {}/raw/job.a1/out.n1.txt": "refused",
-    "chmod 666 {}/raw/job.a1/out.n1.txt": "refused",
-    "truncate -s 1T {}/raw/job.a1/out.n1.txt": "refused",
-    "cp {}/raw/job.a1/out.n1.txt {}/plan.json": "refused",
-    "cat {}/raw/job.a1/session.secret": "refused",
-    "mv {} {}.old": "refused",
-}
+OF_A_USER = source().by_another_user
 
 
 def run_on_a_share(place: Path) -> tuple[Path, Share]:
@@ -332,9 +225,6 @@ def test_what_another_user_owns_is_not_opened(open_place, forgery):
         check=True,
     )
     count, *found = done.stdout.splitlines()
-    inside = [
-        "chain.jsonl",
-        *(f"job.a1{f}" for f in ("", "/out.n1.txt", "/outputs.n1.jsonl", "/session.secret")),
-    ]
-    assert int(count) == 6
+    inside = sorted(str(path.relative_to(run / RAW)) for path in (run / RAW).rglob("*"))
+    assert int(count) == 1 + len(inside)
     assert found == (inside if theirs == run / RAW else [str(theirs.relative_to(run / RAW))])

@@ -53,7 +53,7 @@ def small(tmp_path_factory, keys, decision_runs):
     for folder in run.glob("raw/*"):
         if "mpi_pingpong" not in folder.name:
             shutil.rmtree(folder)
-    shutil.copy(decision_runs / "bug02_failure_overwritten/run/raw/check.log", run / "raw" / "playbook.txt")
+    shutil.copy(decision_runs / "bug02_failure_overwritten/run/raw/check.log", run / "raw/reframe.check.txt")
     collect(run)
     write_verdict(run, judge_folder(run))
     bundle.seal(run, keys[0])
@@ -92,7 +92,7 @@ def test_sealing_twice_gives_the_same_sums(sealed, keys):
     assert bundle.verify(sealed, keys[2]).authentic
 
 
-@pytest.mark.parametrize("name", ["plan.json", "raw/playbook.txt", "results.jsonl", "verdict.json"])
+@pytest.mark.parametrize("name", ["plan.json", "raw/reframe.check.txt", "results.jsonl", "verdict.json"])
 def test_changed_file_is_named(sealed, keys, name):
     """Catches a changed byte in any file."""
     content = bytearray((sealed / name).read_bytes())
@@ -104,9 +104,9 @@ def test_changed_file_is_named(sealed, keys, name):
 
 def test_first_of_several_is_named(sealed, keys):
     """Catches an order that depends on the file system."""
-    for name in ("verdict.json", "raw/playbook.txt", "results.jsonl"):
+    for name in ("verdict.json", "raw/reframe.check.txt", "results.jsonl"):
         (sealed / name).write_text("x")
-    assert bundle.verify(sealed, keys[2]).differs == "raw/playbook.txt"
+    assert bundle.verify(sealed, keys[2]).differs == "raw/reframe.check.txt"
 
 
 def test_added_and_removed_files_are_named(sealed, keys):
@@ -115,14 +115,14 @@ def test_added_and_removed_files_are_named(sealed, keys):
     found = bundle.verify(sealed, keys[2])
     assert found.differs == "inventory.jsonl" and "added after sealing" in found.reason
     (sealed / "inventory.jsonl").unlink()
-    (sealed / "raw" / "playbook.txt").unlink()
+    (sealed / "raw" / "reframe.check.txt").unlink()
     found = bundle.verify(sealed, keys[2])
-    assert found.differs == "raw/playbook.txt" and "missing" in found.reason
+    assert found.differs == "raw/reframe.check.txt" and "missing" in found.reason
 
 
 def test_forged_sums_do_not_verify(sealed, keys):
     """Catches trust in checksums that anybody can rewrite."""
-    (sealed / "raw" / "playbook.txt").write_text("INFO: check_pass n1\n")
+    (sealed / "raw" / "reframe.check.txt").write_text("INFO: check_pass n1\n")
     reseal_sums(sealed)
     for signers in (keys[2], None):
         found = bundle.verify(sealed, signers)
@@ -199,14 +199,14 @@ def test_key_that_is_none(sealed, keys, tmp_path):
 
 def test_secrets_are_not_sealed(sealed, keys, capsys, monkeypatch):
     """Catches a bundle that hands on a token, and a redaction that breaks what it touches."""
-    leak = sealed / "raw" / ".all_reduce.json"
+    leak = next(sealed.glob("raw/*mpi_pingpong*")) / "all_reduce.json"
     leak.write_bytes(b'{"env": ["HF_TOKEN=abc"], "bw": 390.1, "odd": "\xff"}')
     refused(r"all_reduce\.json: holds an environment dump", bundle.seal, sealed, keys[0])
     monkeypatch.setattr(sys, "argv", ["shakedown", "seal", str(sealed), "--key", str(keys[0]), "--redact"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert not ended.value.code
-    assert "redacted: raw/.all_reduce.json" in capsys.readouterr().out
+    assert f"redacted: {leak.relative_to(sealed)}" in capsys.readouterr().out
     assert leak.read_bytes() == b'{"env": [], "bw": 390.1, "odd": "\xff"}'
     assert bundle.verify(sealed, keys[2]).authentic
 
@@ -274,11 +274,11 @@ def test_results_without_jobs_prove_nothing(sealed, keys, content):
 
 def test_an_empty_folder_is_seen(sealed, keys):
     """Catches: a folder slipped in, which no checksum is of."""
-    (sealed / "raw/.a2/deep").mkdir(parents=True)
+    (sealed / "raw/fabric.ib_write_bw.a2/deep").mkdir(parents=True)
     found = bundle.verify(sealed, keys[2])
-    assert found.differs == "raw/.a2/deep" and "empty folder" in found.reason
+    assert found.differs == "raw/fabric.ib_write_bw.a2/deep" and "empty folder" in found.reason
     bundle.seal(sealed, keys[0])
-    assert not (sealed / "raw/.a2").exists()
+    assert not (sealed / "raw/fabric.ib_write_bw.a2").exists()
     assert bundle.verify(sealed, keys[2]).authentic
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pwd
 import re
 import subprocess
@@ -325,6 +326,12 @@ def test_a_reframe_between_its_jobs_is_seen(tmp_path):
             ):
                 refuse_other_run(queue(), tmp_path / "mine", ["n1", "n2"])
             refuse_other_run(queue(), other, ["n1", "n2"])
+            refuse_other_run(queue(), tmp_path / "mine", ["n1"])
+            # Anybody may name a program so, and put there what has no end.
+            (run / "jobs.json").write_text("[" * 100_000)
+            refuse_other_run(queue(), tmp_path / "mine", ["n1"])
+            (run / "jobs.json").unlink()
+            os.mkfifo(run / "jobs.json")
             refuse_other_run(queue(), tmp_path / "mine", ["n1"])
         finally:
             child.kill()

@@ -1,6 +1,7 @@
 """A stage's time limit, and what is written of the jobs that it cut off."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -142,6 +143,18 @@ def test_what_a_user_set_for_himself_reaches_no_job_and_is_told(site, monkeypatc
     assert name in said.splitlines()[0]
     assert f"\n{name}=" not in said
     assert "\nTZ=UTC\n" in said
+
+
+@pytest.mark.parametrize(("of_user", "of_jobs"), [(0o002, "0022"), (0o077, "0077")])
+def test_what_jobs_write_is_theirs_alone_to_change(site, of_user, of_jobs):
+    """Catches: outputs that the jobs' group may edit, as by a umask of 002; or privacy taken away."""
+    (site.home / "venv/bin/reframe").write_text("#!/bin/sh\numask\n")
+    before = os.umask(of_user)
+    try:
+        stage(site)
+    finally:
+        os.umask(before)
+    assert (site.home / "runs/r1/raw/reframe.fabric.txt").read_text().splitlines()[-1] == of_jobs
 
 
 def test_a_reframe_that_dies_leaves_its_reason(site):

@@ -415,46 +415,18 @@ def test_versions_are_compared_by_their_parts(published, found, cut, alike):
     assert same(published, found, cut=cut) is alike
 
 
-# What systems print of themselves: `show version`, and where it has no model, of their platform.
+# What systems print of themselves: by `show version`, and where that has no model, of their platform.
+OS10 = "OS Version: 10.5.5.3\nBuild Version: 10.5.5.3.86\nSystem Type: Z9432F-ON\n"
+OS9 = "Dell Application Software Version:  9.14(2.4)\nSystem Type: Z9100-ON\n"
+NXOS = '{"nxos_ver_str": "10.3(4a)", "chassis_id": "Nexus9000 C9364D-GX2A Chassis"}'
+SONIC = "Platform: x86_64-dellemc_z9664f_c3000-r0\nHwSKU: DellEMC-Z9664f-O64\n"
 OF_SYSTEMS = (
     ("eos", '{"modelName": "DCS-7060DX5-64S-F", "version": "4.31.2F"}', "", "DCS-7060DX5-64S", "4.31.2F"),
-    (
-        "nxos",
-        '{"nxos_ver_str": "10.3(4a)", "chassis_id": "Nexus9000 C9364D-GX2A Chassis"}',
-        "",
-        "C9364D-GX2A",
-        "10.3(4a)",
-    ),
-    (
-        "os10",
-        "Dell SmartFabric OS10 Enterprise\nOS Version: 10.5.5.3\nBuild Version: 10.5.5.3.86\n"
-        "System Type: Z9432F-ON\n",
-        "",
-        "Z9432F-ON",
-        "10.5.5.3",
-    ),
-    (
-        "os9",
-        "Dell Real Time Operating System Software\nDell Operating System Version:  2.0\n"
-        "Dell Application Software Version:  9.14(2.4)\nSystem Type: Z9100-ON\n",
-        "",
-        "Z9100-ON",
-        "9.14(2.4)",
-    ),
-    (
-        "cumulus",
-        'NAME="Cumulus Linux"\nVERSION_ID=5.9.1\n',
-        '{"manufacturer": "Nvidia", "product-name": "SN5600"}',
-        "MSN5600",
-        "5.9.1",
-    ),
-    (
-        "enterprise_sonic",
-        "build_version: '4.3.0-Enterprise_Standard'\n",
-        "Platform: x86_64-dellemc_z9664f_c3000-r0\nHwSKU: DellEMC-Z9664f-O64\nASIC: broadcom\n",
-        "Z9664F-ON",
-        "4.3.0-Enterprise_Standard",
-    ),
+    ("nxos", NXOS, "", "C9364D-GX2A", "10.3(4a)"),
+    ("os10", OS10, "", "Z9432F-ON", "10.5.5.3"),
+    ("os9", OS9, "", "Z9100-ON", "9.14(2.4)"),
+    ("cumulus", "VERSION_ID=5.9.1\n", '{"product-name": "SN5600"}', "MSN5600", "5.9.1"),
+    ("enterprise_sonic", "build_version: '4.3.0-Enterprise'\n", SONIC, "Z9664F-ON", "4.3.0-Enterprise"),
 )
 
 
