@@ -10,7 +10,6 @@ from shakedown.commands import (  # noqa: F401  (who imports one has them all)
     nightly,
     parse,
     plan,
-    power,
     references,
     signing,
     simulate,

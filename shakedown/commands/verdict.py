@@ -171,7 +171,7 @@ def export(
     from shakedown.collect.run import hold_against_raw
     from shakedown.judge.judged import judge_run
     from shakedown.records.writing import write_aside
-    from shakedown.report import export as made
+    from shakedown.report import machines as made
     from shakedown.run.folder import Run
 
     wanted = [(to_csv, made.as_csv), (to_parquet, made.as_parquet)]

@@ -1,18 +1,39 @@
 """Misspelt variables of group_vars and host_vars.
 
 Ansible takes any name, so `slurm_mange: true` would silently leave a default in force. A site may have
-variables of its own; only one that is nearly the name of a known one is refused.
+variables of its own; only one that is nearly the name of a known one is refused, and one that has moved.
+
+    python -m shakedown.intent.variables NAME...
+
+The playbooks give it the variables that a host has, those of the command line too. Exit status 0, or 2 with
+one line on stderr that names the new key.
 """
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from shakedown.intent.moved import MOVED
 from shakedown.intent.places import group_and_host_files, key_lines, refuse_bombs, variable_files
 from shakedown.records.reading import BadInput
 
+# Variables that stand elsewhere now: an old one would be passed over without a word.
+MOVED = {
+    "slurm_partition": "slurm: {partition: ...}",
+    "slurm_account": "slurm: {account: ...}",
+    "slurm_qos": "slurm: {qos: ...}",
+    "slurm_reservation": "slurm: {reservation: ...}",
+    "slurm_max_time": "slurm: {max_job_time: ...}",
+    "slurm_manage": "manage: {slurm: ...}",
+    "run_as": "slurm: {run_as: ...}",
+    "nccl_tests_path": "software.nccl_tests: {from: {path: FOLDER}}",
+    "nccl_tests_module": "software.nccl_tests: {from: {module: NAME/VERSION}}",
+    "nccl_tests_spack": "software.nccl_tests: {from: {spack: SPEC}}",
+    "nccl_tests_prefix": "software.nccl_tests: {from: {container: IMAGE}}",
+    "nccl_tests_libraries": "software.nccl_tests: {libraries: [FOLDER]}",
+    "nccl_tests_places": "software.nccl_tests: {from: {path: FOLDER}}",
+}
 # As alike as this, a name is taken for a slip of the keyboard (difflib: 1 is the same).
 _ALIKE = 0.85
 _MOVED = re.compile("|".join(map(re.escape, MOVED)).encode())
@@ -132,3 +153,15 @@ def _names(files: Iterable[Path]) -> Iterator[str]:
         for at, _ in key_lines(file):
             if len(at) == 1:
                 yield str(at[0])
+
+
+def main(names: Iterable[str]) -> int:
+    """Print the old ones among variables; return the exit status."""
+    old = [f"{name} has moved: write {MOVED[name]}" for name in names if name in MOVED]
+    if old:
+        print("; ".join(old), file=sys.stderr)
+    return 2 if old else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -16,11 +16,10 @@ from pydantic import ValidationError
 from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.commands.cli import main
 from shakedown.daytwo.nightly.playbook import NightlyConfig
-from shakedown.intent.moved import MOVED
-from shakedown.intent.moved import main as moved
 from shakedown.intent.places import refuse_impossible_date, refuse_odd_files, span
 from shakedown.intent.slurm_block import SlurmBlock, option
-from shakedown.intent.variables import check_names
+from shakedown.intent.variables import MOVED, check_names
+from shakedown.intent.variables import main as moved
 from shakedown.records.reading import BadInput
 from tests.kit.cases import cases
 from tests.kit.refusal import refused

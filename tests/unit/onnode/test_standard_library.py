@@ -13,7 +13,7 @@ ELSEWHERE = {
     "shakedown.benchmarks.software.beforehand",
     "shakedown.evidence.able_to_sign",
     "shakedown.evidence.orders",
-    "shakedown.intent.moved",
+    "shakedown.intent.variables",
     "shakedown.run.lock",
     "shakedown.slurm.preflight",
     "shakedown.slurm.run_control",

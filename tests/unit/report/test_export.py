@@ -6,7 +6,7 @@ import json
 import pyarrow.parquet as pq
 
 from shakedown.commands.verdict import export
-from shakedown.report.export import COLUMNS, as_csv
+from shakedown.report.machines import COLUMNS, as_csv
 
 FIRST = (  # as the first version had them: others' programs read them by name
     *("run", "system", "created", "simulated", "cell", "stage", "test", "metric", "nodes", "rail"),
