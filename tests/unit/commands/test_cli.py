@@ -172,7 +172,7 @@ def test_a_full_disk_behind_errors_changes_no_exit_status():
 def test_a_command_that_cannot_be_imported_is_never_a_fail(shakedown, monkeypatch):
     """Catches: commands gathered outside of what turns errors into exit status 2."""
 
-    def broken(_first):
+    def broken(_first, **_):
         raise ImportError("half an upgrade")
 
     monkeypatch.setattr(cli, "_program", broken)
@@ -184,7 +184,7 @@ def test_a_command_that_cannot_be_imported_is_never_a_fail(shakedown, monkeypatc
 def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error, decision_runs):
     """Catches: a bug of ours that ends with Python's exit status 1, which means FAIL."""
 
-    def broken(_run):
+    def broken(_run, **_):
         raise error
 
     monkeypatch.setattr(judged, "judge_folder", broken)
@@ -203,7 +203,7 @@ def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error, deci
 def test_refused_input_is_no_internal_error(shakedown, monkeypatch):
     """Catches: bad input that is called a bug of ours."""
 
-    def refused(_run):
+    def refused(_run, **_):
         raise BadInput("no such thing", fix="make one")
 
     monkeypatch.setattr(judged, "judge_folder", refused)
