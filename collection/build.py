@@ -109,7 +109,7 @@ def with_full_names(text: str, filters: set[str], tasks: set[str]) -> str:
     Ansible finds a collection's own modules without it; its strategy Mitogen does not.
     """
     names = "|".join(sorted(filters, key=len, reverse=True))
-    text = re.sub(rf"\|(\s*)({names})\b", rf"|\1{NAME}.\2", text)
+    text = re.sub(rf"(\|\s*(?:(?:map|select|reject)\(\s*['\"])?)({names})\b", rf"\1{NAME}.\2", text)
     return re.sub(rf"(?m)^( +)({'|'.join(sorted(tasks))}):$", rf"\1{NAME}.\2:", text)
 
 

@@ -133,7 +133,8 @@ def _named(wanted: str, found: str) -> bool:
 def _model_of_switch(wanted: str, found: str) -> bool:
     """Whether each part with a number is there: `Z9664F-ON` is what SONiC calls DellEMC-Z9664f-O64."""
     parts = [
-        set(re.findall(r"[a-z0-9]*\d[a-z0-9]*", one.lower().replace("msn", "sn"))) for one in (wanted, found)
+        {word for word in re.findall(r"[a-z0-9]+", one.lower().replace("msn", "sn")) if not word.isalpha()}
+        for one in (wanted, found)
     ]
     return parts[0] <= parts[1]
 

@@ -250,5 +250,5 @@ def test_ansible_asks_in_one_pass(shakedown, tmp_path):
     file.write_text(json.dumps({"compute": {"hosts": hosts}}))
     status, out, err = shakedown("discover", tmp_path / "site", "--ansible", file)
     assert (status, err) == (0, "")
-    assert "1 nodes" in out
+    assert "1 node," in out
     assert any(line.endswith("# check: did not answer") and " gone: " in line for line in out.splitlines())
