@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 # lab/ci.py has the phases, and which run beside which. Some of them by themselves are the next targets.
-test: setup  ## everything that CI runs: lint, test-code, test-spaces, test-bare, test-faults (about an hour on two cores)
+test: setup  ## everything that CI runs: lint, test-code, test-spaces, test-bare, test-faults (40 to 75 minutes on two cores)
 	@$(PYTHON) -m lab.ci
 
 test-code: setup  ## all tests that need no lab: unit, decisions, recorded runs, browser, wheel
