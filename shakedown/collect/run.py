@@ -32,8 +32,8 @@ from shakedown.run.folder import (
     RAW,
     REFUSED,
     RESULTS,
-    Run,
     job_folders,
+    jobs_that_ran,
     lines_of,
     redact_folder,
     refuse_sealed,
@@ -162,7 +162,7 @@ def _paths(folder: Path, plan: Plan, jobs: Jobs) -> list[FlowPath]:
     """
     own = folder / RAW / PATHS
     told = own.is_file() and not own.is_symlink()
-    told = told and not paths_flaws(folder, Run(folder).jobs_that_ran(), plan)
+    told = told and not paths_flaws(folder, jobs_that_ran(folder), plan)
     return list(read_paths(own) if told else known_paths(plan, jobs))
 
 

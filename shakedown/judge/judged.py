@@ -18,7 +18,7 @@ from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CauseVerdict, Verdict
-from shakedown.run.folder import Run
+from shakedown.run.folder import Run, jobs_that_ran
 
 # With two nodes neither can be told from its partner.
 _FEWEST_NODES = 3
@@ -129,9 +129,9 @@ def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
         BadInput: a line cannot be read.
     """
     if (snapshot := run.snapshot()) is not None:
-        run.problems.extend(snapshot_flaws(snapshot, run.jobs_that_ran(), run.plan))
+        run.problems.extend(snapshot_flaws(snapshot, jobs_that_ran(run.folder), run.plan))
     with suppress(BadInput):  # collecting has refused it
-        run.problems.extend(paths_flaws(run.folder, run.jobs_that_ran(), run.plan))
+        run.problems.extend(paths_flaws(run.folder, jobs_that_ran(run.folder), run.plan))
     run.problems.extend(run.strays())
     passing = CausesOfRun(run.plan)
     measurements, counters = passing.measurements(run.measurements()), passing.counters(run.counters())

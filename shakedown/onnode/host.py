@@ -43,7 +43,8 @@ def read_host(folder: Path, root: Path = Path("/")) -> dict[str, Any]:
         "stolen_ms": stolen(root),
         "hot_ms": hot(root),
         "octets": octets(root),
-        "carriers": {nic["netdev"]: carriers(nic["netdev"], root) for nic in mine},
+        # How often a link went down or came up since its device is there.
+        "carriers": {nic["netdev"]: told_of(nic["netdev"], "carrier_changes", root) for nic in mine},
         "serve": {nic["netdev"]: serve(nic["netdev"], root) for nic in mine},
         "astray": list(astray(mine, planned)),
     }
@@ -131,9 +132,9 @@ def octets(root: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def carriers(netdev: str, root: Path) -> int:
-    """Return how often a device's link went down or came up since it is there; 0 also where nobody tells."""
-    told = text(str(root / "sys/class/net" / netdev / "carrier_changes"))
+def told_of(netdev: str, what: str, root: Path = Path("/")) -> int:
+    """Return a number that sysfs has of a network device; 0 also where nobody tells."""
+    told = text(str(root / "sys/class/net" / netdev / what))
     return int(told) if told.isdigit() else 0
 
 
@@ -154,7 +155,7 @@ def astray(
 ) -> Iterator[dict[str, str]]:
     """Yield how this kernel sends to others' addresses on each rail where that is not the planned way."""
     sound = []
-    for nic in ({**nic, "mtu_bytes": _mtu(nic["netdev"])} for nic in mine):
+    for nic in ({**nic, "mtu_bytes": told_of(nic["netdev"], "mtu")} for nic in mine):
         if words := tcp_paths.faults_of(nic):
             yield {"rail": nic["rail"], "to": "", "words": words[:300]}
         else:
@@ -164,11 +165,6 @@ def astray(
     some = dict.fromkeys([*after, *names][:_MOST_PEERS])  # with very many, those after this one in the round
     strays = tcp_paths.astray(sound, {n: planned[n] for n in some}, _as_planned, sources=True)
     yield from strays[:_MOST_STRAYS]
-
-
-def _mtu(netdev: str) -> int:
-    told = text(f"/sys/class/net/{netdev}/mtu")
-    return int(told) if told.isdigit() else 0
 
 
 def _as_planned(to_ipv4: str, from_ipv4: str | None) -> tcp_paths.Route | None:

@@ -113,12 +113,6 @@ class Run:
             return self.inventory()
         return None
 
-    def jobs_that_ran(self) -> Iterator[JobRecord]:
-        """Yield what Slurm said of each job; one that is damaged is left out: its cells say so."""
-        for path in (self.folder / RAW).glob("*/job.json"):
-            with contextlib.suppress(BadInput, OSError):
-                yield read_record(path, JobRecord)
-
     @cached_property
     def jobs(self) -> Jobs | None:
         """What `jobs.json` asks of Slurm, read once; None if the run has none. Raises BadInput."""
@@ -294,6 +288,13 @@ def set_aside(folder: Path, names: Iterable[str]) -> None:
         path = folder / name
         if path.is_file() and not path.is_symlink():
             path.replace(path.with_name(f"{name}.old"))
+
+
+def jobs_that_ran(folder: Path) -> Iterator[JobRecord]:
+    """Yield what Slurm said of each job; one that is damaged is left out: its cells say so."""
+    for path in (folder / RAW).glob("*/job.json"):
+        with contextlib.suppress(BadInput, OSError):
+            yield read_record(path, JobRecord)
 
 
 def job_folders(folder: Path) -> list[Path]:
