@@ -140,7 +140,7 @@ def _machine(first: HostReading, last: HostReading, serve: set[int]) -> Iterator
 
 
 def _strays(node: str, both: Both, nics: Nics) -> str:
-    """Say how a node sent otherwise than planned on these NICs, and whose link was not up all along."""
+    """Say how a node sent otherwise than planned on these NICs, and what was not up all along."""
     words = dict[str, None]()
     for nic in nics:
         for one in (one for reading in both if reading.host for one in reading.host.astray):
@@ -152,4 +152,9 @@ def _strays(node: str, both: Both, nics: Nics) -> str:
         if was is not None and now is not None and now > was:
             link = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "times": now - was}
             words[BLAMES["link-changed"].told(**link)] = None
+        asked = [reading.host.answered if reading.host else None for reading in both]
+        if asked[0] is not None and asked[1] is not None:
+            for gone in (way for way in asked[0] if way.get("rail") == nic.rail and way not in asked[1]):
+                lost = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": gone.get("to")}
+                words[BLAMES["rail-died"].told(**lost)] = None
     return printable("; ".join(words))

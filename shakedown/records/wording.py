@@ -338,6 +338,12 @@ BLAMES: dict[str, Blame] = {
         "the switch's port, the cable, the NIC, or somebody who set it down",
         "journalctl -k | grep NETDEV, and the log of the switch's port",
     ),
+    "rail-died": Blame(
+        "{node} {netdev} ({rail}) no longer reaches {owner}: it did when the job began",
+        ("a connection on this rail before the job, answered", "the same after the job, unanswered"),
+        "either node's NIC or filter, a cable or port between them, or a node that went down",
+        "ping -I NETDEV ADDRESS; ip neigh show dev NETDEV; nft list ruleset",
+    ),
     "stands-still": Blame(
         "{name} stands still: {state}", ("its process's own state", "the other ranks, which work")
     ),

@@ -84,6 +84,7 @@ class HostReading(BaseModel):
     carriers: dict[_Words, _Count] = Field(default_factory=dict)  # releases before 0.3 do not tell
     serve: dict[_Words, list[_Count]]
     astray: list[dict[Literal["rail", "to", "words"], _Words]]
+    answered: list[dict[Literal["rail", "to"], _Words]] | None = None  # None: not asked before 0.3
 
 
 class _File(BaseModel):
