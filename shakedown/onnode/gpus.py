@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.journal import ran
-from shakedown.onnode.node_reader import SOCKET, ask
 from shakedown.onnode.noted import leave, node_name
+from shakedown.run.service import NODE, of_node
 
 # NCCL refuses to work with another version of itself, with words that give ranks and no node, or hangs.
 # Standard library only.
@@ -143,7 +143,7 @@ def run(command: list[str], timeout_s: float = 60) -> dict[str, Any]:
     return {"argv": command, "exit_code": done.returncode, "out": done.stdout, "error": done.stderr}
 
 
-def kernel_log(service: str = SOCKET) -> dict[str, Any]:
+def kernel_log(service: str = NODE) -> dict[str, Any]:
     """Return the lines of the kernel's log that tell of hardware, and when it was read, since boot.
 
     Many systems show the log to root alone (kernel.dmesg_restrict); then the node's own service is asked.
@@ -155,7 +155,7 @@ def kernel_log(service: str = SOCKET) -> dict[str, Any]:
         return kernel
     own = " ".join(str(kernel["error"]).split())
     try:
-        seen = ask(service)
+        seen = of_node(service)
     except (OSError, ValueError) as error:
         kernel["error"] = f"{own}; {service}: {error}"[:500]
         return kernel

@@ -62,6 +62,34 @@ def test_a_way_that_strays_in_the_middle_of_a_job_is_named(spaces):
     assert not verdict["outcomes"].get("FAIL"), [c for c in verdict["cells"] if c["outcome"] == "FAIL"]
 
 
+def test_a_node_whose_rail_went_down_is_drained_by_slurm_and_comes_back(spaces):
+    """Catches: a rail that dies between runs on a node that still gets jobs, or never comes back."""
+    well, printed = spaces.play("health.yml", options=("-e", "node_health_hold_s=0"))
+    assert well, printed[-4000:]
+    lines = "HealthCheckProgram=/usr/local/sbin/shakedown-health\\nHealthCheckInterval=5"
+    conf, machines = "/etc/slurm/slurm.conf", ("head", "n1", "n2")
+
+    def configure(change: str) -> None:
+        for machine in machines:
+            assert spaces.lab.ssh(machine, ["sh", "-c", change]).returncode == 0
+        assert spaces.lab.ssh("head", ["scontrol", "reconfigure"]).returncode == 0
+
+    configure(f"cp -p {conf} {conf}.was && printf '{lines}\\n' >> {conf}")
+    try:
+        spaces.lab.fault("link-down", "n2", "rail1")
+        spaces.wait_for_nodes("n2", lambda state: state.startswith("drain"), "n2 is not drained")
+        said = spaces.lab.ssh("head", ["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]).stdout.split(
+            "\n"
+        )
+        assert "n2|drained|shakedown-health: fab1: link down, up accepted" in said
+        assert "n1|idle|none" in said
+        spaces.lab.fault_clear()
+        spaces.wait_for_nodes("n2", lambda state: state == "idle", "n2 does not come back")
+    finally:
+        spaces.lab.fault_clear()
+        configure(f"mv {conf}.was {conf}")
+
+
 def test_node_that_is_down_before_the_run_is_named(spaces):
     """Catches: a run that waits for ever for a node that Slurm cannot use, or blames its hardware."""
     # Any answer of its daemon takes a node back that is down (ReturnToService=2).

@@ -12,8 +12,8 @@ from host_settings.system import Done, System
 
 from shakedown.benchmarks.interconnect import job
 from shakedown.onnode import gpus
-from shakedown.onnode.node_reader import ask
 from shakedown.run import service
+from shakedown.run.service import of_node
 from tests.kit.cases import cases
 
 XID = "NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus."
@@ -181,7 +181,7 @@ def test_an_endless_answer_ends(monkeypatch, serve):
     """Catches: a service that fills the memory of a node."""
     monkeypatch.setattr("shakedown.run.service.LARGEST_ANSWER", 10)
     with pytest.raises(ValueError, match="too long"):
-        ask(serve(b" " * 100))
+        of_node(serve(b" " * 100))
 
 
 def test_an_answer_that_came_before_the_question_counts(tmp_path):
