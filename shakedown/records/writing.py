@@ -7,14 +7,15 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+HOST = os.uname().nodename.split(".")[0][:24]
+
 
 def write_aside(path: Path, content: bytes) -> None:
     """Write a file so that it is either the old or the new one, never half of it, and stays so without power.
 
     Raises OSError: with its name, which the system does not give for a disk that is full.
     """
-    # Cut: a name may be as long as file systems allow.
-    aside = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
+    aside = path.with_name(aside_name(path.name))
     try:
         with aside.open("xb") as file:
             file.write(content)
@@ -26,6 +27,12 @@ def write_aside(path: Path, content: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def aside_name(name: str) -> str:
+    """Return under which name a file is written until it is whole: no other process has it, on any host."""
+    # Cut: a name may be as long as file systems allow.
+    return f".{name[:190]}.{os.getpid()}.{HOST}-{os.urandom(4).hex()}.new"
 
 
 def settle(folder: Path) -> None:

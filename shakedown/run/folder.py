@@ -30,7 +30,7 @@ from shakedown.records.reading import (
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem, Snapshot
 from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
-from shakedown.records.writing import write_aside
+from shakedown.records.writing import HOST, write_aside
 
 # A run folder may come from anywhere, so nothing in it is trusted: links and special files are refused,
 # paths must stay inside, every line is checked against its record, and what cannot be used is named by
@@ -412,7 +412,8 @@ def redacted_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterato
         yield name, content, redact_bytes(content)
 
 
-_ASIDE = re.compile(r"\..+\.(\d{1,10})\.new")  # as `write_aside` names what it is writing: .NAME.PID.new
+# As `aside_name` makes it, .NAME.PID.HOST-RANDOM.new; before it had no host.
+_ASIDE = re.compile(r"\..+\.(?P<process>\d{1,10})(?:\.(?P<host>[^.]*)-[0-9a-f]{8})?\.new")
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
@@ -421,7 +422,8 @@ def leftovers(folder: Path) -> Iterator[Path]:
         for name in sorted(files):
             named = _ASIDE.fullmatch(name)
             path = Path(inside, name)
-            if named and not path.is_symlink() and not _lives(int(named[1])):
+            here = named and (named["host"] or HOST) == HOST
+            if named and not path.is_symlink() and not (here and _lives(int(named["process"]))):
                 yield path
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shakedown.records.reading import LARGEST_OUTPUT
-from shakedown.records.writing import append_whole
+from shakedown.records.writing import append_whole, aside_name
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -92,7 +92,7 @@ class Share:
 
     def write(self, path: Path, content: bytes, mode: int = _OWN) -> None:
         """Write a file that is either the old or the new one; a link of its name is replaced."""
-        aside = f".{path.name[:200]}.{os.getpid()}.new"
+        aside = aside_name(path.name)
         with self._folder(path.parent) as folder:
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN

@@ -16,7 +16,7 @@ import pytest
 from shakedown.evidence.attest import manifest
 from shakedown.evidence.job_folder import note_contents
 from shakedown.onnode.journal import Clock, Journal
-from shakedown.records.writing import append_line
+from shakedown.records.writing import append_line, write_aside
 from shakedown.run import chain
 from shakedown.run.share import Share
 
@@ -145,6 +145,25 @@ def test_a_write_that_is_short_is_gone_on_with(run, monkeypatch):
     append_line(run / "raw/outputs.jsonl", b"0123456789")
     assert (run / "raw/chain.jsonl").read_bytes() == b'{"line": "0123456789"}\n'
     assert (run / "raw/outputs.jsonl").read_bytes() == b"0123456789\n"
+
+
+@pytest.mark.parametrize(
+    "write", [lambda run: Share(run).write, lambda _: write_aside], ids=["share", "plain"]
+)
+def test_two_hosts_whose_processes_have_one_number_write_one_file(run, monkeypatch, write):
+    """Catches: containers, where small process numbers come again: each takes the other's half away, and one
+    that a crash left there keeps the name for ever."""
+    file, real, left = run / "raw/job.a1/job.json", os.fsync, [b"theirs"]
+    (file.parent / f".job.json.{os.getpid()}.new").write_bytes(b"half")
+
+    def meanwhile(descriptor: int) -> None:
+        if left:
+            write(run)(file, left.pop())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    write(run)(file, b"ours")
+    assert file.read_bytes() == b"ours" and len(list(file.parent.iterdir())) == 2
 
 
 def test_a_file_that_nfs_keeps_for_who_has_it_open_is_no_output(run):
