@@ -318,6 +318,7 @@ def refuse_sealed(folder: Path, then: str) -> None:
 
 
 DEEPEST = 16  # a run's own folders are three deep
+MOST_BYTES = 64 << 30  # of all files, as they say: one that is sparse takes no room until it is copied
 MOST_FILES = 2_000_000  # 4,096 nodes leave a few hundred thousand; each takes memory here, and a line of SUMS
 
 

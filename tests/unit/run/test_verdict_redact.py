@@ -294,7 +294,7 @@ def test_names_without_values_are_bounded_as_well(piece, monkeypatch):
 
 
 def test_a_sparse_file_costs_no_more_than_what_stands_in_it(monkeypatch):
-    """Catches: files that take no room on the share and three seconds each to redact; a secret beside a hole."""
+    """Catches: a file that takes no room and three seconds to redact; a secret beside a hole."""
     real, seen = redaction.redact, list[int]()
     monkeypatch.setattr(redaction, "redact", lambda text: seen.append(len(text)) or real(text))
     hole = b"\0" * (8 << 20)
