@@ -88,6 +88,10 @@ class NoAnswer(BadInput):
     """Slurm did not answer: its command is missing, too slow, or cannot reach the controller."""
 
 
+class NotHere(NoAnswer):
+    """The command is not on this machine: a laptop, and no submit host."""
+
+
 def ask_nodes(nodes: Iterable[str]) -> list[str]:
     """Return the command whose output `parse_unusable` reads."""
     return ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T|%E"]
@@ -239,7 +243,8 @@ class Slurm:
                 env=plain_environment(os.environ),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoAnswer(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None
+            kind = NotHere if isinstance(error, FileNotFoundError) and not self.over else NoAnswer
+            raise kind(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None
         if done.returncode != 0:
             # scontrol prints that it does not know a partition, reservation or node where an answer would be.
             said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
