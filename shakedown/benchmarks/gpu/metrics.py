@@ -1,6 +1,7 @@
 """The state of a node's GPUs, nvbandwidth, and power from the samples of a run."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ from shakedown.benchmarks.gpu.state import (
     GpuState,
     disturbed,
     gpu_checks,
+    kernel_checks,
     pairs,
     parse_gpu_look,
     read_look,
@@ -94,12 +96,17 @@ _BROKEN = (
 _NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+")
 
 
+# What a kernel's clock and the system's differ by at most: a line's age is known no better after months.
+_DRIFT = 1e-4
+
+
 @dataclass(frozen=True)
 class KernelLine:
     """A line of a kernel's log that tells of hardware."""
 
     text: str
-    age_s: float | None = None  # when the log was read; None: not known
+    age_s: float | None  # when the log was read; None: not known
+    earlier: bool  # it was logged before the job began
 
     @property
     def xid(self) -> int | None:
@@ -108,65 +115,61 @@ class KernelLine:
         return int(found[1]) if found else 0 if self.text.startswith("NVRM: Xid") else None
 
     @property
-    def broken(self) -> bool:
-        """Whether it tells, and not as an Xid, of hardware that failed; what was corrected is only told."""
-        return any(all(word in self.text for word in words) for words in _BROKEN)
+    def counts(self) -> bool:
+        """Whether it tells of what failed. What was corrected, or a program's of before the job, is told."""
+        if self.xid is None:
+            return any(all(word in self.text for word in words) for words in _BROKEN)
+        return self.xid not in OF_PROGRAMS or not (self.earlier or self.age_s is None)
 
     def __str__(self) -> str:
         """The line, and how long ago it was."""
         return self.text if self.age_s is None else f"{self.text} ({self.age_s / 3600:.1f} h before the end)"
 
 
-def _lines(seen: GpuLook) -> Iterator[KernelLine]:
+def _lines(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[KernelLine]:
+    """Yield what tells of hardware. Earlier is what the log had as the job began, or is older than it."""
+    name, now_s = f"gpus.{seen.node}.before.json", seen.kernel_read_s
+    begin = output.folder.once(read_look, name) if output.folder.holds(name) else None
+    had = Counter(begin.kernel or ()) if begin else Counter[str]()
+    known = begin is not None and begin.taken is not None and seen.taken is not None
+    took_s = (seen.taken - begin.taken).total_seconds() if known else 0.0  # type: ignore[union-attr, operator]
     for line in seen.kernel or ():
         stamp, text = _STAMPED.fullmatch(line, 0, 2000).groups()  # type: ignore[union-attr]  # matches all
-        known = stamp is not None and seen.kernel_read_s is not None
-        yield KernelLine(text, max(0.0, (seen.kernel_read_s or 0.0) - float(stamp)) if known else None)
+        age_s = None if stamp is None or now_s is None else max(0.0, now_s - float(stamp))
+        older = age_s is not None and now_s is not None and age_s > took_s + _DRIFT * now_s
+        yield KernelLine(text, age_s, older or had[line] > 0)
+        had[line] -= 1
 
 
 def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Value]:
     """Yield how many errors of the driver, and of other hardware, the node's kernel has in its log."""
-    wanted, lower = output.order.state, Better.LOWER
-    checks = [name for name, asked in (("xid", wanted.xid), ("hardware", wanted.hardware)) if asked]
+    checks, lower = kernel_checks(output.order.state), Better.LOWER
     if seen.kernel is None:
         # No fault of the node: this site shows the log to root alone, and has no service that reads it.
         why = RunProblem(kind="not-run", message=f"the kernel log cannot be read: {seen.no_kernel}")
         for check in checks:
             yield Read("wrong", None, "1", lower, {"check": check}, problem=why)
         return
-    took_s = _job_s(output, seen)
-    lines = list(_lines(seen))
-    xids = [line for line in lines if line.xid is not None]
-    earlier = [
-        line
-        for line in xids
-        if line.xid in OF_PROGRAMS and not (line.age_s is not None and line.age_s <= took_s)
-    ]
-    others = [line for line in lines if line.xid is None]
-    broken = [line for line in others if line.broken]
-    rest = [line for line in others if not line.broken]
-    for check, bad, told, of_told in (
-        (
-            "xid",
-            [line for line in xids if line not in earlier],
-            earlier,
-            "of programs, not known to be this job's",
-        ),
-        ("hardware", broken, rest, "told, no failure"),
-    ):
-        if check in checks:
-            text = f"{len(bad)} {'Xid' if check == 'xid' else 'errors'}: {'; '.join(map(str, bad[:3]))}"
-            # One of each kind: many corrected errors hide no slot that gives a NIC too little power.
-            kinds = {_NUMBERS.sub("", line.text): line for line in told}
-            text += f"; {len(told)} {of_told}: {'; '.join(map(str, [*kinds.values()][:3]))}" if told else ""
-            yield Read("wrong", float(len(bad)), "1", lower, {"check": check}, text)
+    found: dict[str, list[KernelLine]] = {check: [] for check in checks}
+    for line in _lines(output, seen):
+        if (check := "hardware" if line.xid is None else "xid") in checks:
+            found["earlier" if line.earlier and "earlier" in checks else check].append(line)
+    for check, lines in found.items():
+        what, of_told = _TOLD[check]
+        bad, told = ([line for line in lines if line.counts is counts] for counts in (True, False))
+        text = f"{len(bad)} {what}: {'; '.join(map(str, bad[:3]))}"
+        # One of each kind: many corrected errors hide no slot that gives a NIC too little power.
+        kinds = {_NUMBERS.sub("", line.text): line for line in told}
+        text += f"; {len(told)} {of_told}: {'; '.join(map(str, [*kinds.values()][:3]))}" if told else ""
+        yield Read("wrong", float(len(bad)), "1", lower, {"check": check}, text)
 
 
-def _job_s(output: Output[GpuNodeSettings], end: GpuLook) -> float:
-    """Return how long before the look at its end a job began; 0: not known."""
-    name = f"gpus.{end.node}.before.json"
-    begin = output.folder.once(read_look, name).taken if output.folder.holds(name) else None
-    return (end.taken - begin).total_seconds() if begin and end.taken else 0.0
+# By check: what counts, and what is only told.
+_TOLD = {
+    "xid": ("Xid", "of programs, not known to be this job's"),
+    "hardware": ("errors", "told, no failure"),
+    "earlier": ("errors before the job", "of programs, or corrected: told, no failure"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class GpuState(Record):
     # It must hold no other error of hardware either: a fatal SXid of an NVSwitch, memory beyond correction,
     # a fatal error of a PCIe link, a NIC that is too hot.
     hardware: bool = True
+    # What is of before the job is a cell of its own, `earlier`, with its age; no: it counts with the job's.
+    earlier: bool = True
     mig: bool = True  # MIG is off: a GPU in parts has no NVLinks and gives each part a share
     fabric: bool = True  # the NVLink fabric behind a GPU is up, where it has one (fabric manager, NVSwitch)
 
@@ -79,7 +81,7 @@ class GpuNode(Record):
 
 
 # Checks that orders of earlier releases did not have.
-_LATER = ("hardware", "mig", "fabric")
+_LATER = ("hardware", "earlier", "mig", "fabric")
 
 
 class GpuNodeSettings(JobSettings, GpuNode):
@@ -128,6 +130,13 @@ def gpu_checks(state: GpuState) -> tuple[str, ...]:
     return tuple(name for name, wanted in asked.items() if wanted)
 
 
+def kernel_checks(state: GpuState) -> tuple[str, ...]:
+    """Return the names of the checks on a node's kernel log, in order."""
+    asked = {"xid": state.xid, "hardware": state.hardware}
+    asked["earlier"] = state.earlier and any(asked.values())
+    return tuple(name for name, wanted in asked.items() if wanted)
+
+
 def plan_gpu_node(draft: PlanDraft, stage: GpuNode) -> None:
     """Every GPU's state, and every test of nvbandwidth on every GPU or pair; one job for all nodes."""
     nodes = gpu_nodes(draft)
@@ -136,10 +145,7 @@ def plan_gpu_node(draft: PlanDraft, stage: GpuNode) -> None:
     if stage.state.model is None and isinstance(bought, str) and by_name(bought):
         stage = stage.model_copy(update={"state": stage.state.model_copy(update={"model": bought})})
     cells: list[tuple[Params, list[str]]] = [({"check": "count"}, list(nodes))]
-    if stage.state.xid:
-        cells.append(({"check": "xid"}, list(nodes)))
-    if stage.state.hardware:
-        cells.append(({"check": "hardware"}, list(nodes)))
+    cells += [({"check": check}, list(nodes)) for check in kernel_checks(stage.state)]
     for check in gpu_checks(stage.state):
         for gpu in range(max(gpus.values())):
             cells.append(({"check": check, "gpu": gpu}, [node for node in nodes if gpus[node] > gpu]))

@@ -285,11 +285,11 @@ def test_a_later_driver_s_reason_for_slow_clocks_is_told_and_is_no_pass(run):
     assert outcome is Outcome.INCONCLUSIVE and "not known here: 0x200" in reason
 
 
-def state(run, edit) -> dict[str, tuple[float | None, str]]:
+def state(run, edit, **asked) -> dict[str, tuple[float | None, str]]:
     """What is said of a node and its GPU 0 by the checks of today: value and words."""
     with edited(run / "jobs.json") as jobs:
         settings = next(job["settings"] for job in jobs["jobs"] if job["kind"] == "gpu_node")
-        settings["state"] |= {"hardware": True, "mig": True, "fabric": True}
+        settings["state"] |= {"hardware": True, "earlier": True, "mig": True, "fabric": True, **asked}
         (run / "raw/node.gpu_node.a1/spec.json").write_text(json.dumps(settings, indent=1) + "\n")
 
     def today(seen) -> None:
@@ -315,23 +315,30 @@ EDAC = "EDAC MC3: 42 UE memory read error on CPU_SrcID#0_MC#3_Chan#0_DIMM#0"
 AER = "pcieport 0000:15:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:18:00.0"
 POWER = "mlx5_core 0000:18:00.0: mlx5_pcie_event:301: Detected insufficient power on the PCIe slot (27W)."
 HOUR_S = 3600.0
+NOW_S = 0.5  # of the job's own time
 
 
 @cases(
     "lines, check, wrong, says",
-    ([(100_000.0, PROGRAM)], "xid", 0, "0 Xid: ; 1 of programs"),
+    ([(100_000.0, PROGRAM)], "earlier", 0, "0 errors before the job: ; 1 of programs"),
     ([(None, PROGRAM)], "xid", 0, "0 Xid: ; 1 of programs"),
     ([(0.5, PROGRAM)], "xid", 1, "31, pid=2210001"),
-    ([(100_000.0, GONE)], "xid", 1, "27.8 h before the end"),
-    ([(100_000.0, SXID), (HOUR_S, EDAC), (HOUR_S, AER)], "hardware", 2, "42 UE memory read error"),
-    ([(HOUR_S, AER)], "hardware", 0, "1 told, no failure: pcieport"),
-    ([(HOUR_S, AER.replace("Non-Fatal", "Fatal"))], "hardware", 1, "(Fatal)"),
-    ([(HOUR_S, SXID.replace("Fatal", "Non-fatal"))], "hardware", 0, "no failure"),
-    ([(HOUR_S, f"[ T1234] {GONE}")], "xid", 1, "1 Xid: NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen"),
+    (
+        [(100_000.0, GONE)],
+        "earlier",
+        1,
+        "1 errors before the job: NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus. (27.8 h before",
+    ),
+    ([(None, GONE)], "xid", 1, "79"),
+    ([(100_000.0, SXID), (HOUR_S, EDAC), (HOUR_S, AER)], "earlier", 2, "42 UE memory read error"),
+    ([(NOW_S, AER)], "hardware", 0, "1 told, no failure: pcieport"),
+    ([(NOW_S, AER.replace("Non-Fatal", "Fatal"))], "hardware", 1, "(Fatal)"),
+    ([(NOW_S, SXID.replace("Fatal", "Non-fatal"))], "hardware", 0, "no failure"),
+    ([(NOW_S, f"[ T1234] {GONE}")], "xid", 1, "1 Xid: NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen"),
     (
         [
             (
-                HOUR_S,
+                NOW_S,
                 "mlx5_core 0000:c1:00.0: Port module event[error]: module 0, Cable error, High Temperature",
             )
         ],
@@ -339,16 +346,13 @@ HOUR_S = 3600.0
         1,
         "",
     ),
-    ([(HOUR_S, "mlx5_core 0000:c1:00.0 enp1s0: Link down")], "hardware", 0, "1 told, no failure: mlx5_core"),
+    ([(NOW_S, "mlx5_core 0000:c1:00.0 enp1s0: Link down")], "hardware", 0, "1 told, no failure: mlx5_core"),
     (
-        [
-            (HOUR_S, POWER),
-            *((age, f"EDAC MC0: {age:.0f} CE memory scrubbing error") for age in range(60, 99)),
-        ],
+        [(NOW_S, POWER), *((age, f"EDAC MC0: {age:.0f} CE memory scrubbing error") for age in range(1, 9))],
         *("hardware", 0, "insufficient power on the PCIe slot"),
     ),
     *(
-        ([(HOUR_S, words)], "hardware", 1, words)
+        ([(NOW_S, words)], "hardware", 1, words)
         for words in (
             "NVRM: GPU 0000:17:00.0: RmInitAdapter failed! (0x62:0x40:2393)",
             "NVRM: The NVIDIA GPU 0000:17:00.0 (PCI ID: 10de:2330) has fallen off the bus",
@@ -359,8 +363,8 @@ HOUR_S = 3600.0
             "mce: [Hardware Error]: CPU 5: Machine Check Exception: 5 Bank 7: be00000000800400",
         )
     ),
-    ([(HOUR_S, "NETDEV WATCHDOG: ens1 (mlx5_core): transmit queue 3 timed out")], "hardware", 0, "WATCHDOG"),
-    ([(HOUR_S, "DMAR: [DMA Read NO_PASID] Request device [18:00.0] fault addr 0x0")], "hardware", 0, "DMAR"),
+    ([(NOW_S, "NETDEV WATCHDOG: ens1 (mlx5_core): transmit queue 3 timed out")], "hardware", 0, "WATCHDOG"),
+    ([(NOW_S, "DMAR: [DMA Read NO_PASID] Request device [18:00.0] fault addr 0x0")], "hardware", 0, "DMAR"),
 )
 def test_what_the_kernel_s_log_says(run, lines, check, wrong, says):
     """Catches: a user's page fault of last week that fails a node, a dead NVSwitch or DIMM that does not."""
@@ -371,8 +375,45 @@ def test_what_the_kernel_s_log_says(run, lines, check, wrong, says):
         texts = [text if age is None else f"[{now - age:.6f}] {text}" for age, text in lines]
         seen["kernel"]["out"] = "".join(f"{text}\n" for text in texts)
 
-    value, words = state(run, edit)[check]
+    found = state(run, edit)
+    value, words = found.pop(check)
     assert value == wrong and says in words, words
+    for other in {"xid", "hardware", "earlier"} & set(found):
+        assert found[other][0] == 0 and "told" not in found[other][1], found[other]
+
+
+@cases(
+    "had, settings, xid, earlier",
+    (GONE, {}, (0, "0 Xid: "), (1, "1 errors before the job: NVRM: Xid (PCI:0000:17:00): 79")),
+    (PROGRAM, {}, (0, "0 Xid: "), (0, "0 errors before the job: ; 1 of programs")),
+    (f"{GONE}\n{GONE}", {}, (1, "1 Xid: NVRM"), (1, "1 errors before the job: NVRM")),
+    (GONE, {"xid": False}, None, (0, "0 errors before the job: ")),
+    (GONE, {"earlier": False}, (1, "1 Xid: NVRM"), None),
+    (PROGRAM, {"earlier": False}, (0, "0 Xid: ; 1 of programs"), None),
+    (GONE, {"xid": False, "hardware": False}, None, None),
+)
+def test_what_the_log_had_as_the_job_began_is_not_the_job_s(run, had, settings, xid, earlier):
+    """Catches: an error of before the job among its own, as its line bears no time; one of the job lost."""
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"now_s": 1e6, "exit_code": 0, "out": f"{had}\n"}
+
+    with edited(run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.before.json") as seen:
+        seen["kernel"] |= {"exit_code": 0, "out": f"{had.splitlines()[0]}\n"}
+    found = state(run, edit, **settings)
+    for check, wanted in (("xid", xid), ("earlier", earlier)):
+        assert (check in found) is (wanted is not None), found
+        if wanted:
+            assert found[check][0] == wanted[0] and found[check][1].startswith(wanted[1]), found
+
+
+def test_clocks_that_drift_over_months_make_no_error_of_the_job_an_earlier_one(run):
+    """Catches: a program's Xid of the job itself, only told as the kernel's clock runs minutes slow."""
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"now_s": 8e6, "exit_code": 0, "out": f"[{8e6 - 500:.6f}] {PROGRAM}\n"}
+
+    assert state(run, edit)["xid"][0] == 1
 
 
 def in_parts(seen) -> None:
