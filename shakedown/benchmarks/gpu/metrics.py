@@ -28,6 +28,7 @@ from shakedown.benchmarks.gpu.state import (
     read_look,
     reasons,
 )
+from shakedown.onnode.gpus import FRONT
 from shakedown.physics.host_links import by_driver_name
 from shakedown.records.base import Better, Params
 from shakedown.records.reading import BadInput, complete_lines, read_as, read_evidence
@@ -48,9 +49,9 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
         raise BadInput(f"this is {seen.node}, {node} was planned", file=output.file)
     lower = Better.LOWER
     found = len(seen.gpus)
-    yield Read(
-        "wrong", float(found != planned), "1", lower, {"check": "count"}, f"{found} GPUs, {planned} planned"
-    )
+    text, said = f"{found} GPUs, {planned} planned", "; ".join(seen.warnings)[:400]
+    warned = f"nvidia-smi warns: {said}" if said else ""
+    yield Read("wrong", float(found != planned), "1", lower, {"check": "count"}, text, disturbed=warned)
     yield from _kernel_log(output, seen)
     loads, unseen = _loads(output.folder, node), _unseen_under_load(output.folder, node, planned)
     for gpu in seen.gpus:
@@ -69,8 +70,7 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
 
 # What programs cause by their own faults: the GPU is well (NVIDIA, k8s-device-plugin, internal/rm/health.go).
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-# Behind its time a line may have the thread or CPU that it came from (CONFIG_PRINTK_CALLER).
-_STAMPED = re.compile(r"(?:\[ *([0-9]{1,12}\.[0-9]{1,9})\] ?(?:\[ *[CT][0-9]{1,9}\] ?)?)?(.*)")
+_FRONT, _SINCE_BOOT = re.compile(FRONT), re.compile(r"\[ *([0-9]{1,12}\.[0-9]{1,9})\]")
 _XID = re.compile(r"NVRM: Xid \([^)]*\): ([0-9]{1,4})")
 # Words that stand together in a line of hardware that failed. An expression with `.*` between them would take
 # quadratic time over a line that repeats the first.
@@ -87,6 +87,7 @@ _BROKEN = (
     ("Chip temperature has gone above",),
     ("NVRM: ", "RmInitAdapter failed"),  # a GPU that its driver could not start, or lost, with no Xid
     ("NVRM: ", "fallen off the bus"),
+    ("NVRM: ", "global fatal error"),
     ("DPC: containment event",),  # the port cut its link off
     ("mlx5_core", "Fatal error"),
     ("mlx5_core", "firmware internal error"),
@@ -126,19 +127,28 @@ class KernelLine:
         return self.text if self.age_s is None else f"{self.text} ({self.age_s / 3600:.1f} h before the end)"
 
 
-def _lines(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[KernelLine]:
+def _lost(begin: GpuLook | None, end: GpuLook) -> str:
+    """Say that a log has lost lines of the job itself: it went round in a storm, or somebody cleared it."""
+    read_s = begin and begin.kernel_from_s is not None and begin.kernel_read_s
+    if not read_s or (end.kernel_from_s is not None and end.kernel_from_s <= read_s):
+        return ""
+    return "the kernel log lost lines since the job began: an error may have been among them"
+
+
+def _lines(begin: GpuLook | None, seen: GpuLook) -> Iterator[KernelLine]:
     """Yield what tells of hardware. Earlier is what the log had as the job began, or is older than it."""
-    name, now_s = f"gpus.{seen.node}.before.json", seen.kernel_read_s
-    begin = output.folder.once(read_look, name) if output.folder.holds(name) else None
+    now_s = seen.kernel_read_s
     had = Counter(begin.kernel or ()) if begin else Counter[str]()
     known = begin is not None and begin.taken is not None and seen.taken is not None
     took_s = (seen.taken - begin.taken).total_seconds() if known else 0.0  # type: ignore[union-attr, operator]
-    for line in seen.kernel or ():
-        stamp, text = _STAMPED.fullmatch(line, 0, 2000).groups()  # type: ignore[union-attr]  # matches all
-        age_s = None if stamp is None or now_s is None else max(0.0, now_s - float(stamp))
+    gone = had - Counter(seen.kernel)  # the log goes round, or somebody has cleared it
+    for line in (*gone.elements(), *(seen.kernel or ())):
+        front = match[0] if (match := _FRONT.match(line)) else ""
+        stamp, text = _SINCE_BOOT.search(front), line[len(front) : 2000].lstrip()
+        age_s = None if stamp is None or now_s is None else max(0.0, now_s - float(stamp[1]))
         older = age_s is not None and now_s is not None and age_s > took_s + _DRIFT * now_s
         yield KernelLine(text, age_s, older or had[line] > 0)
-        had[line] -= 1
+        had[line] -= line not in gone
 
 
 def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Value]:
@@ -151,9 +161,15 @@ def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Valu
             yield Read("wrong", None, "1", lower, {"check": check}, problem=why)
         return
     found: dict[str, list[KernelLine]] = {check: [] for check in checks}
-    for line in _lines(output, seen):
+    unasked: list[str] = []
+    name = f"gpus.{seen.node}.before.json"
+    begin = output.folder.once(read_look, name) if output.folder.holds(name) else None
+    lost = _lost(begin, seen)
+    for line in _lines(begin, seen):
         if (check := "hardware" if line.xid is None else "xid") in checks:
             found["earlier" if line.earlier and "earlier" in checks else check].append(line)
+        elif line.counts:
+            unasked.append(str(line))
     for check, lines in found.items():
         what, of_told = _TOLD[check]
         bad, told = ([line for line in lines if line.counts is counts] for counts in (True, False))
@@ -161,7 +177,12 @@ def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Valu
         # One of each kind: many corrected errors hide no slot that gives a NIC too little power.
         kinds = {_NUMBERS.sub("", line.text): line for line in told}
         text += f"; {len(told)} {of_told}: {'; '.join(map(str, [*kinds.values()][:3]))}" if told else ""
-        yield Read("wrong", float(len(bad)), "1", lower, {"check": check}, text)
+        doubt = lost if check != "earlier" and not bad else ""
+        if unasked and "earlier" in checks:
+            text += f"; not asked for: {'; '.join(unasked[:3])}"
+        elif unasked and not bad:  # by an order of earlier releases
+            doubt = f"the kernel log tells of {unasked[0]}, which this order did not ask for"[:500]
+        yield Read("wrong", float(len(bad)), "1", lower, {"check": check}, text, disturbed=doubt)
 
 
 # By check: what counts, and what is only told.
@@ -193,7 +214,8 @@ def judge_gpu(
     """Yield the finding of every check that is wanted of a GPU."""
 
     def found(check: str, ok: bool | None, text: str) -> Deviation:
-        return Deviation(check, None if ok is None else int(not ok), text)
+        untold = f" ({gpu.unread})" if ok is None and gpu.unread else ""
+        return Deviation(check, None if ok is None else int(not ok), text + untold)
 
     if wanted.model is not None:
         model = by_driver_name(gpu.name)
@@ -245,7 +267,9 @@ def judge_gpu(
         errors = gpu.uncorrectable
         ok = None if gpu.ecc is None or errors is None else gpu.ecc and errors == 0
         state = {True: "on", False: "off", None: "unknown"}[gpu.ecc]
-        yield found("ecc", ok, f"ECC is {state}, {errors} uncorrectable errors")
+        yield found(
+            "ecc", ok, f"ECC is {state}, {'untold' if errors is None else errors} uncorrectable errors"
+        )
         flags = (gpu.remap_pending, gpu.remap_failed)
         text = f"row remapping pending: {flags[0]}, failed: {flags[1]}"
         yield found("remapped", None if None in flags else not any(flags), text)
@@ -283,7 +307,7 @@ def samples_of(folder: JobFolder, node: str) -> tuple[dict[str, Cell], ...]:
 
 @lru_cache(maxsize=8)  # the outputs of a job share its samples
 def _parsed(text: str, name: str) -> tuple[dict[str, Cell], ...]:
-    return parse_query(text, file=name, samples=True).gpus
+    return parse_query(text, file=name, samples=True, strict=False).gpus
 
 
 def _loads(folder: JobFolder, node: str) -> dict[int, Load]:

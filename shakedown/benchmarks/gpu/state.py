@@ -196,6 +196,7 @@ class Gpu(Record):
     remap_failed: bool | None
     numa: int | None
     limit_w: float | None = None
+    unread: str = ""  # fields in whose place nvidia-smi gives an error
 
 
 # Absent is not zero: a field that the driver does not report is None, and code that needs it must say that it
@@ -204,6 +205,7 @@ class Gpu(Record):
 # `nvidia-smi nvlink --status`: "GPU 0: NVIDIA H200 (UUID: ...)", then "Link 0: 26.562 GB/s" or "<inactive>".
 _GPU = re.compile(r"GPU (\d{1,4}): ")
 _LINK_LINE = re.compile(r"\s+Link (\d{1,3}): (?:(\d+(?:\.\d+)?) GB/s|<inactive>)\s*\Z")
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _MASK = re.compile(r"0x[0-9a-fA-F]{1,16}\Z")
 _LINKS_HIDDEN = "not supported for Devices in MIG mode"  # said instead of a GPU's links
 _UNKNOWN_FIELD = "is not a valid field to query"  # of a driver that has not what the field is about
@@ -218,6 +220,7 @@ class _Command(Record):
 
 class _Kernel(_Command):
     now_s: float | None = None  # since boot; None: a look of earlier releases
+    oldest_s: float | None = None  # of the first line that the log still has, since boot; None: not known
 
 
 class _Look(Record):
@@ -239,12 +242,14 @@ class GpuLook(Record):
     node: Name
     taken: datetime | None
     gpus: tuple[Gpu, ...]
+    warnings: tuple[str, ...] = ()  # of nvidia-smi, beside its table
     topology: tuple[TopologyRow, ...] | None
     users: dict[str, tuple[str, ...]] | None  # processes by GPU's UUID, `process 1105 (638 MiB)`
     no_users: str = ""  # why nvidia-smi does not tell them
     kernel: tuple[str, ...] | None  # lines that tell of hardware; None: the kernel log cannot be read
     no_kernel: str = ""  # why
     kernel_read_s: float | None = None  # when, since boot, as the lines' own times are
+    kernel_from_s: float | None = None  # what the log had, since boot
 
 
 def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
@@ -259,7 +264,8 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     remapped = _by_uuid(_out(look, "remapped"), file)
     mig, fabric = (_asked(look, name, file) for name in ("mig", "fabric"))
     gpus = []
-    for row in parse_query(listed.out, file=file).gpus:
+    table = parse_query(listed.out, file=file, strict=False)
+    for row in table.gpus:
         index, uuid = _whole(row.get("index")), str(row.get("uuid"))
         if index is None:
             raise BadInput("a GPU without an index", file=file)
@@ -282,6 +288,9 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
                 remap_failed=_flag(remap.get("remapped_rows.failure")),
                 numa=look.numa.get(sysfs_address(pci)),
                 limit_w=_watts(row.get("power.limit")),
+                unread=", ".join(f"{n} is {v}" for n, v in row.items() if str(v).startswith(("[", "ERR!")))[
+                    :200
+                ],
             )
         )
     topology, asked = _out(look, "topology"), look.commands.get("processes")
@@ -289,11 +298,13 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     return GpuLook(
         node=look.node,
         gpus=tuple(gpus),
+        warnings=table.warnings,
         topology=_topology(topology, file) if topology else None,
         users=_users(asked.out) if asked and told else None,
         no_users="" if told else _words(asked),
         taken=_moment(look.taken),
-        kernel=tuple(look.kernel.out.splitlines()) if look.kernel.exit_code == 0 else None,
+        kernel_from_s=look.kernel.oldest_s,
+        kernel=tuple(_COLOURS.sub("", look.kernel.out).splitlines()) if look.kernel.exit_code == 0 else None,
         no_kernel=" ".join(look.kernel.error.split())[:500],
         kernel_read_s=look.kernel.now_s,
     )
@@ -402,7 +413,7 @@ def _by_uuid(text: str, file: str | Path | None) -> dict[str, dict[str, object]]
     rows: tuple[Mapping[str, object], ...] = ()
     if text.strip():
         with contextlib.suppress(BadInput):
-            rows = parse_query(text, file=file).gpus
+            rows = parse_query(text, file=file, strict=False).gpus
     return {str(row.get("gpu_uuid", row.get("uuid"))): dict(row) for row in rows}
 
 

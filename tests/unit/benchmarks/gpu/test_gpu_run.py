@@ -20,6 +20,7 @@ from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import leave_the_rest
 from tests.kit.site import one_node, plan_site
+from tests.unit.roles.host_settings.test_node_reader import FRONTS
 
 NCCL = "collective.nccl0.one-process.1x.gpu1"
 SIZE = "collective/nccl_all_reduce/{}/gpu1/-/-/dtype=float,size_bytes={}"
@@ -407,6 +408,51 @@ def test_what_the_log_had_as_the_job_began_is_not_the_job_s(run, had, settings, 
             assert found[check][0] == wanted[0] and found[check][1].startswith(wanted[1]), found
 
 
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_line_counts_in_whatever_form_its_time_stands(run, front):
+    """Catches: an Xid that a wrapper of dmesg dates in another form, kept and passed."""
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"now_s": 1e6, "exit_code": 0, "out": f"{front}{GONE}\n"}
+
+    found = state(run, edit)
+    assert found["xid"][0] + found["earlier"][0] == 1, found
+
+
+@cases(
+    "begin, end, doubt",
+    ((3.5, 900.0), 3.5, False),
+    ((3.5, 900.0), 950.0, True),
+    ((3.5, 900.0), None, True),
+    ((None, 900.0), None, False),
+    ((3.5, None), 950.0, False),
+)
+def test_a_log_that_lost_lines_of_the_job_leaves_no_check_good(run, begin, end, doubt):
+    """Catches: a storm of messages, or `dmesg -C`, after which an Xid of the job itself is gone: PASS."""
+    with edited(run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.before.json") as seen:
+        old = f"[ 100.1] {GONE}\n"
+        seen["kernel"] |= {"oldest_s": begin[0], "now_s": begin[1], "out": old, "exit_code": 0}
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"oldest_s": end, "now_s": 960.0, "exit_code": 0, "out": ""}
+
+    assert state(run, edit)["earlier"][0] == 1, "what the log had before"
+    found = [m for m in gather(run)[0] if m.params.get("check") in ("xid", "hardware")]
+    assert [bool(m.disturbed and "lost lines" in m.disturbed) for m in found] == [doubt] * 2, found
+
+
+def test_an_error_that_an_older_order_did_not_ask_for_is_no_pass(run):
+    """Catches: a fatal error of an NVSwitch in a log that was read, passed by a check on Xids alone."""
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"exit_code": 0, "out": f"[ 812.1] {SXID}\n"}
+
+    look(run, edit)
+    outcome, reason = cells(run)[STATE.format("xid")]
+    assert outcome is Outcome.INCONCLUSIVE and SXID in reason
+    assert f"not asked for: {SXID}" in state(run, edit, hardware=False)["xid"][1]
+
+
 def test_clocks_that_drift_over_months_make_no_error_of_the_job_an_earlier_one(run):
     """Catches: a program's Xid of the job itself, only told as the kernel's clock runs minutes slow."""
 
@@ -414,6 +460,52 @@ def test_clocks_that_drift_over_months_make_no_error_of_the_job_an_earlier_one(r
         seen["kernel"] |= {"now_s": 8e6, "exit_code": 0, "out": f"[{8e6 - 500:.6f}] {PROGRAM}\n"}
 
     assert state(run, edit)["xid"][0] == 1
+
+
+def test_an_error_in_a_cell_costs_its_own_check_and_a_warning_is_told(run):
+    """Catches: a corrupted infoROM, or one sensor that does not answer, that costs all of a node."""
+
+    def edit(seen) -> None:
+        table = re.sub(
+            r"(?m)^(2, .*Enabled), 0,", r"\1, [GPU requires reset],", seen["commands"]["gpus"]["out"]
+        )
+        table = re.sub(r"[0-9.]+ W,", "[Unknown Error],", table, count=1)
+        seen["commands"]["gpus"]["out"] = f"{table}WARNING: infoROM is corrupted at gpu 0000:00:08.0\n"
+
+    look(run, edit)
+    bad = {cell: found for cell, found in cells(run).items() if "gpu_state" in cell}
+    assert bad.keys() == {STATE.format("count"), STATE.format("ecc,gpu=2")}, bad
+    assert all(outcome is Outcome.INCONCLUSIVE for outcome, _ in bad.values())
+    assert "infoROM is corrupted at gpu 0000:00:08.0" in bad[STATE.format("count")][1]
+    assert "uncorrected.volatile.total is [GPU requires reset]" in bad[STATE.format("ecc,gpu=2")][1]
+
+
+@cases(
+    "job, file, said, test",
+    (
+        "node.gpu_node",
+        "nvbandwidth.gpu1.host_to_device_memcpy_ce.err",
+        "Invalid value when checking the",
+        None,
+    ),
+    (NCCL, "nccl_all_reduce.r3.err", "n1:7:8 [0] NCCL WARN NET/IB : Got completion 12", "nccl_all_reduce"),
+    (NCCL, "nccl_all_reduce.r3.err", "slurmstepd: error: Detected 1 oom_kill event in", "nccl_all_reduce"),
+    (NCCL, "nccl_all_reduce.r2.err", "n1:7:8 [0] NCCL WARN TUNER/Plugin: none", ""),
+)
+def test_an_event_on_stderr_leaves_no_figure_good(run, job, file, said, test):
+    """Catches: a lost NIC, or data that were found wrong, told beside results of a tool that ended well."""
+    (folder,) = (run / "raw").glob(f"{job}*.a1")
+    (folder / file).write_text(f"{said}\n")
+    found = {m.test for m in gather(run)[0] if m.disturbed and said in m.disturbed}
+    assert found == ({test or "host_to_device_memcpy_ce"} if test != "" else set())
+
+
+def test_what_nccl_warns_of_among_its_rows_leaves_no_figure_good(run):
+    """Catches: a site's NCCL_DEBUG=WARN, by which a NIC's error stands in a repeat's rows, read by nobody."""
+    line = "n1:7:8 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error"
+    change(run, "nccl_all_reduce.r2.txt", "\n( +8589934592 )", f"\n{line}\n\\1")
+    outcome, reason = cells(run)[LARGEST]
+    assert outcome is Outcome.INCONCLUSIVE and "NCCL warned of something on n1: NET/IB : mlx5_0:1" in reason
 
 
 def in_parts(seen) -> None:
