@@ -24,8 +24,11 @@ _LARGEST = 4 << 20
 _NEVER_BACK = (
     *(f"netdev.{way}_{unit}" for way in ("rx", "tx") for unit in ("packets", "bytes")),
     *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
-    *("rdma.sent_pkts", "rdma.rcvd_pkts"),  # Soft-RoCE's (rxe_hw_counters.c)
 )
+_OF_RXE = (
+    "rdma.sent_pkts",
+    "rdma.rcvd_pkts",
+)  # rxe_hw_counters.c; from the upper half of 32 bits one may wrap
 # All ones, or minus one: what a driver gives for a counter that its device did not answer for.
 _NO_ANSWER = 1 << 63
 
@@ -140,7 +143,12 @@ class NodeCounters:
         if first.inode and last.inode and first.inode != last.inode:
             return True
         before, after = self.devices.get(device, {}), later.devices.get(device, {})
-        return went_back(before, after, _NEVER_BACK) or traffic_of_bnxt_back(before, after)
+        of_rxe = {name: before[name] for name in _OF_RXE if before.get(name, 1 << 31) < 1 << 31}
+        return (
+            went_back(before, after, _NEVER_BACK)
+            or went_back(of_rxe, after, of_rxe)
+            or traffic_of_bnxt_back(before, after)
+        )
 
 
 WHEN = ("before", "after")
