@@ -25,6 +25,12 @@ _NEVER_BACK = (
     *(f"netdev.{way}_{unit}" for way in ("rx", "tx") for unit in ("packets", "bytes")),
     *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
 )
+_OF_RXE = (
+    "rdma.sent_pkts",
+    "rdma.rcvd_pkts",
+)  # rxe_hw_counters.c; from the upper half of 32 bits one may wrap
+# All ones, or minus one: what a driver gives for a counter that its device did not answer for.
+_NO_ANSWER = 1 << 63
 
 
 _Source = Annotated[str, Field(min_length=1, max_length=128)]
@@ -138,7 +144,12 @@ class NodeCounters:
         if first.inode and last.inode and first.inode != last.inode:
             return True
         before, after = self.devices.get(device, {}), later.devices.get(device, {})
-        return went_back(before, after, _NEVER_BACK) or traffic_of_bnxt_back(before, after)
+        of_rxe = {name: before[name] for name in _OF_RXE if before.get(name, 1 << 31) < 1 << 31}
+        return (
+            went_back(before, after, _NEVER_BACK)
+            or went_back(of_rxe, after, of_rxe)
+            or traffic_of_bnxt_back(before, after)
+        )
 
 
 WHEN = ("before", "after")
@@ -181,11 +192,19 @@ def read_counters(path: Path) -> NodeCounters:
             f"has {twice} twice", fix="run the job again: which of the two was counted is unknown", file=path
         )
     return NodeCounters(
-        {e.device: by_known_names(family_of(e.driver, e.device), e.counters) for e in found.devices},
+        {
+            e.device: by_known_names(
+                family_of(e.driver, e.device), {n: v for n, v in e.counters.items() if v < _NO_ANSWER}
+            )
+            for e in found.devices
+        },
         found.boot_id,
         found.taken,
         {
-            e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev, e.unread)
+            e.device: About(
+                *(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev),
+                {**e.unread, **{n: f"the driver said {v}" for n, v in e.counters.items() if v >= _NO_ANSWER}},
+            )
             for e in found.devices
         },
         found.took_s,
