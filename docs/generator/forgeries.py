@@ -30,6 +30,7 @@ LISTS = {
     ("evidence/test_forged_jobs.py", "FORGERIES"): ("test_forged_job_is_named", KEY),
     ("evidence/test_forgeries_of_two.py", "FORGERIES"): ("test_what_is_put_in_a_wrong_place_is_named", KEY),
     (SHARE, "OF_ANOTHER"): ("test_what_another_user_owns_is_not_opened", USER),
+    (SHARE, "LOCKED"): ("test_another_users_lock_keeps_nobody", USER),
 }
 OUTCOMES = ("named", "refused", "harmless", "possible")
 

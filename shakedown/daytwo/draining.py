@@ -20,7 +20,7 @@ from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput, loads
 from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import count, printable
-from shakedown.records.writing import append_line
+from shakedown.records.writing import append_line, lock_file
 from shakedown.run.folder import Run
 from shakedown.slurm.client import PREFIX, NodeState, NotHere, Slurm
 
@@ -339,7 +339,7 @@ class Drainer:
     @contextmanager
     def _only_one(self) -> Iterator[None]:
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.with_suffix(".lock").open("w") as lock:
+        with lock_file(self.log.with_suffix(".lock")) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from shakedown.evidence.job_folder import SPEC, unlike_given
+from shakedown.evidence.job_folder import unlike_given
 from shakedown.evidence.orders import digest, plan_findings
 from shakedown.evidence.signatures import (
     Digest,
@@ -106,6 +106,9 @@ def jobs_findings(
         if order.submit is not None:
             yield from _signed(entry, number, links)
         before, last = hashlib.sha256(raw).hexdigest(), line.time
+        if former := latest.get(line.folder):
+            lines = f"lines {former.number} and {number} of the chain"
+            yield SealFinding(f"{RAW}/{line.folder}", f"ran more than once: {lines}; what was first is gone")
         latest[line.folder] = line
     yield from _of_jobs(folder, latest, records, sums)
     for name, record in records.items():
@@ -248,6 +251,7 @@ def order_findings(
         if spec is None:
             yield SealFinding(f"{RAW}/{job.name}", "is no job of the plan")
         else:
+            yield from _settings(job, jobs, spec)
             yield from _of_job(job, record, spec, order, digest(ordered), sums, ahead, links)
     for name in sorted({name.split("/")[1] for name in sums if name.count("/") > 1} - records.keys()):
         if job_and_attempt(name)[0] in specs:
@@ -283,7 +287,6 @@ def _of_job(
     """
     place = f"{RAW}/{job.name}"
     files = sorted(name[len(place) + 1 :] for name in sums if name.startswith(f"{place}/"))
-    yield from _settings(job, spec)
     if record.job is None:
         yield SealFinding(
             f"{place}/job.json", "says that the job was never submitted, and there are outputs of it"
@@ -390,10 +393,10 @@ def _files(
             yield SealFinding(f"{place}/{file}", f"was signed by {node} and is not in the bundle")
 
 
-def _settings(job: Path, spec: JobSpec) -> Iterator[SealFinding]:
-    """Yield whether the settings that a job had are not those that were planned."""
-    if SPEC in unlike_given(job, spec):
-        yield SealFinding(f"{RAW}/{job.name}/{SPEC}", "the job had other settings than were ordered")
+def _settings(job: Path, jobs: Jobs, spec: JobSpec) -> Iterator[SealFinding]:
+    """Yield which settings that a job had are not those that were planned."""
+    for name in unlike_given(job, jobs, spec):
+        yield SealFinding(f"{RAW}/{job.name}/{name}", "the job had other settings than were ordered")
 
 
 def _journals(job: Path, files: list[str], order: Order) -> Iterator[SealFinding]:

@@ -107,14 +107,37 @@ def watched(
         signal.signal(signal.SIGTERM, before)
     if code == 0:
         return 0, None
-    words = "".join(file.read_text(encoding="utf-8", errors="replace") for file in (err, out))
-    how = f"exit status {code}" if code > 0 else f"signal {-code}"
+    words = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in (err, out))
     if (known := cause(words)) is None and (task := first_killed(words)):
-        return (code if code > 0 else None), {"kind": "killed", "message": f"{name}: {task}"}
-    return (code if code > 0 else None), known or {
-        "kind": "killed" if code < 0 else "other",
-        "message": f"{name}: {how}: {' '.join(words.split())[-500:]}",
-    }
+        known = {"kind": "killed", "message": f"{name}: {task}"}
+    return (code if code > 0 else None), known or failure(name, code, words)
+
+
+def failure(program: str, code: int, words: str, said: str = "") -> dict[str, str]:
+    """Return how a program ended, and why, by its own words and what its libraries `said` elsewhere."""
+    how = f"exit status {code}" if code > 0 else f"signal {-code}"
+    parts = (Path(program).name, how, said, _telling(words.strip()))
+    told = ": ".join(part for part in parts if part)
+    return {"kind": "killed" if code < 0 else "other", "message": told}
+
+
+# What says nothing of the cause: Open MPI on its layers, as we ask it to, Python on its way to an error, and
+# what Slurm says of a step that it ends because of it.
+_CHATTER = re.compile(
+    r"\[[^]]+\] (?:mca: base: |select|selected )|Traceback|  File |    |-{70,}\Z"
+    r"|srun: (?:cluster configuration lacks|First task exited|StepId=|launch/slurm: |Job step aborted)"
+    r"|srun: error: \S+ tasks? [0-9,-]+: (?:Killed|Term)|slurmstepd\S* error: \*\*\* STEP "
+)
+
+
+def _telling(text: str) -> str:
+    """Return the first and the last lines that tell of a cause: whole ones, 250 characters of each."""
+    lines = [line for line in text.splitlines() if line.strip() and not _CHATTER.match(line)]
+    told = "\n".join(lines or text.splitlines())
+    if len(told) <= 500:
+        return told
+    first, end = told[:250].rpartition("\n")[0] or told[:250], told[-250:]
+    return f"{first}\n...\n{end.partition(chr(10))[2] or end}"
 
 
 # Words of a failed program, and what they mean. The first that is found is the cause.

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
+
+_LONGEST_LOCK_S = 5.0  # ours last for one line; whoever may read a file may lock it, and keep it so
 
 
 def write_aside(path: Path, content: bytes) -> None:
@@ -43,14 +47,36 @@ def append_line(path: Path, line: bytes) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o666)
     try:
-        with suppress(OSError):  # a share without locks has one writer for each file
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
         first = os.fstat(descriptor).st_size == 0
         append_whole(descriptor, line)
     finally:
         os.close(descriptor)
     if first:
         settle(path.parent)
+
+
+def lock(descriptor: int) -> None:
+    """Wait for whoever else appends to a file; a share without locks has one writer for each."""
+    until = time.monotonic() + _LONGEST_LOCK_S
+    while time.monotonic() < until:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:
+            return
+        else:
+            return
+
+
+def lock_file(path: Path) -> IO[bytes]:
+    """Open a file that is there to be locked: by none but who may write beside it. Raises OSError."""
+    mode = 0o660 if path.parent.stat().st_mode & 0o020 else 0o600
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode), "wb")
+    with suppress(PermissionError):  # of another one of the group
+        os.fchmod(file.fileno(), mode)
+    return file
 
 
 def append_whole(descriptor: int, line: bytes) -> None:

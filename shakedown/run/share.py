@@ -8,7 +8,6 @@ same. What another user owns was put there by that user, and only its owner may 
 """
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shakedown.records.reading import LARGEST_OUTPUT
-from shakedown.records.writing import append_whole
+from shakedown.records.writing import append_whole, lock
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -123,7 +122,7 @@ class Share:
             line_after: returns the line without its end for the lines that are there.
         """
         with self.open(path, os.O_RDWR | os.O_CREAT) as file, os.fdopen(os.dup(file), "rb") as chain:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file)
             content = chain.read()
             append_whole(file, line_after(content[: content.rfind(b"\n") + 1].splitlines()))
         if not content:

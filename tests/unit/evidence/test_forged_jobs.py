@@ -81,6 +81,59 @@ def settings_of_a_job_removed(w: World) -> None:
     (w.run / WRITE / "spec.json").unlink()
 
 
+def all_signed_anew(w: World) -> None:
+    for machine in w.machines.values():
+        shutil.rmtree(machine.path("/var/lib/shakedown-sign"), ignore_errors=True)
+    (w.run / "raw/chain.jsonl").unlink()
+    for name, _, end in w.jobs():
+        for node in ("n1", "n2"):
+            w.sign(node, name, end)
+        w.chain(name, end + 1)
+
+
+def programs_put_beside_a_job(w: World) -> None:
+    """Before it ran, where the plan has no software: its nodes take programs from there, and sign it."""
+    (w.run / WRITE / "software.json").write_text('{"perftest": {"from": {"path": "/tmp/better"}}}')
+    all_signed_anew(w)
+
+
+def nics_of_a_job_edited(w: World) -> None:
+    """Before it ran: nobody then looks whether the way to n2 strays."""
+    (w.run / WRITE / "rails.json").write_text('{"n1": []}')
+    all_signed_anew(w)
+
+
+def nics_of_a_job_removed(w: World) -> None:
+    for path in (w.run / WRITE).glob("counters.n1.*.json"):
+        host = {
+            "at_s": 1.0 + ("after" in path.name),
+            "cpus": 2,
+            "others": [],
+            "queue_pairs": {},
+            "stolen_ms": {},
+        }
+        host |= {"octets": {}, "hot_ms": {}, "carriers": {}, "serve": {}, "astray": []}
+        edit(w.run, str(path.relative_to(w.run)), lambda told, host=host: told.update(host=host))
+    all_signed_anew(w)
+
+
+def job_run_twice_in_its_folder(w: World) -> None:
+    """Its user ended it before its nodes signed, the chain has it, and it ran again."""
+    folder, _, end = w.jobs()[0]
+    job = w.run / "raw" / folder / "job.json"
+    for machine in w.machines.values():
+        shutil.rmtree(machine.path("/var/lib/shakedown-sign"), ignore_errors=True)
+    (w.run / "raw/chain.jsonl").unlink()
+    good = job.read_bytes()
+    edit(w.run, f"raw/{folder}/job.json", lambda j: j.update(job="99", state="CANCELLED"))
+    w.chain(folder, end - 1)
+    job.write_bytes(good)
+    for name, _, ended in w.jobs():
+        for node in ("n1", "n2"):
+            w.sign(node, name, ended)
+        w.chain(name, ended + 1)
+
+
 def counters_removed(w: World) -> None:
     for path in (w.run / WRITE).glob("counters.n2.*.json"):
         path.unlink()
@@ -227,6 +280,10 @@ FORGERIES: dict[Callable[[World], None], str] = {
     job_under_another_number: "is of another job, ",
     chain_signed_by_another_host: "was signed by another host than the submit host of the order",
     settings_of_a_job_removed: "the job had other settings than were ordered",
+    programs_put_beside_a_job: "software.json: the job had other settings than were ordered",
+    nics_of_a_job_edited: "rails.json: the job had other settings than were ordered",
+    nics_of_a_job_removed: "rails.json: the job had other settings than were ordered",
+    job_run_twice_in_its_folder: "ran more than once: lines 1 and 2 of the chain",
     counters_removed: "was signed by n2 and is not in the bundle",
     second_folder_of_the_same_job: "is no job of the chain",
     counters_of_the_last_job_removed: "signed.n2.json: is missing: n2 has signed nothing of this job",
