@@ -220,10 +220,19 @@ def undo(now: list[Tree], before: list[Tree], wanted: Tree, stored: list[Tree]) 
         if str(is_) == str(was) or any(p[: len(path)] == path and len(p) > len(path) for p in (*has, *had)):
             continue  # alike, or an empty part that has something in it on the other side
         if path not in ours or str(is_) not in (str(ours[path]), str(told.get(path))):
-            left.append(".".join(path))
+            left.append(_shown(path))
             continue
         back[path] = was
     return {"patch": _patch(back), "left": left}
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    """A leaf's place without what may be a secret: NVUE has communities and users for keys."""
+    secret = next((n for n, key in enumerate(path) if _SECRET.search(key)), len(path) - 1)
+    return ".".join(path[: secret + 1]) + (".***" if secret + 1 < len(path) else "")
+
+
+_SECRET = re.compile(r"communit|passw|secret|key|token")
 
 
 def patch(wanted: Tree) -> list[Tree]:
@@ -245,6 +254,14 @@ def original(document: list[Tree], wanted: Tree) -> dict[str, object]:
     """The settings that a change may touch, as they stood before it: as JSON lists of keys. None: not set."""
     had = _leaves(_set(document))
     return {json.dumps(path): had.get(path) for path in _leaves(wanted)}
+
+
+def set_since(now: list[Tree], before: list[Tree]) -> Tree:
+    """What a configuration has otherwise than an earlier one, as `wanted`."""
+    has, had = _leaves(_set(now)), _leaves(_set(before))
+    return back(
+        {json.dumps(p): has.get(p) for p in sorted({*has, *had}) if str(has.get(p)) != str(had.get(p))}
+    )
 
 
 def back(kept: dict[str, object]) -> Tree:
@@ -295,26 +312,24 @@ def _names(key: str) -> list[str]:
     return names
 
 
-def pending(revisions: Tree) -> Tree:
+def pending(revisions: Tree, controller: str) -> Tree:
     """The revisions that wait to be confirmed, from `nv config revision -o json`: ours by their message."""
     waiting = {
         name: one
         for name, one in revisions.items()
         if isinstance(one, dict) and one.get("state") == "confirm"
     }
-    own = [name for name, one in waiting.items() if _MESSAGE in _told(one, "message")]
+    own = [name for name, one in waiting.items() if f"shakedown on {controller}" in _told(one, "message")]
     return {
         "own": own[0] if own else "",
         "strangers": [
             f"revision {name} of {', '.join(_told(one, 'user')) or 'a user that the switch does not tell'}"
+            + "".join(f" ({text})" for text in _told(one, "message") if text.startswith("shakedown"))
             for name, one in waiting.items()
             if name not in own
         ],
         "litter": [],
     }
-
-
-_MESSAGE = "shakedown"
 
 
 def _told(tree_: object, key: str) -> list[str]:
@@ -347,6 +362,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by name."""
         return {
+            "roce_switch_nvue_set": set_since,
             "roce_switch_nvue_tree": tree,
             "roce_switch_nvue_difference": difference,
             "roce_switch_nvue_refusals": refusals,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import getpass
 import json
+import os
 import re
+import socket
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,10 @@ from shakedown.intent import links, rules
 Intent = dict[str, Any]
 # How a command line waits for a key, in a line by itself.
 _PAGER = re.compile(r"(?im)^\W*-- ?more ?--\W*$")
+# A word, a number, and what a breakout adds (swp1s0, ethernet1/1/1:1, etp1a); no range, nothing of software.
+_ONE_PORT = re.compile(
+    r"(?!(?i:range|vlan|vl\d|loopback|lo\d|port-?channel|po\d|bond))[A-Za-z]+ ?\d+([/:.]\d+)*([a-z]\d*)?"
+)
 _IMPORT = "    from shakedown.intent import rules\n"
 
 
@@ -39,6 +48,11 @@ def refusals(
         return [f"unknown switch system {nos!r}; it is one of {', '.join(SYSTEMS)}"]
     found = [*rules.intent_problems(fabric), *links.problems(fabric)]
     linked = [] if found else links.link_ports(fabric, switch)
+    management = [
+        entry["port"]
+        for entry in (*ports, *linked)
+        if any(_means(str(entry.get("port")), name) for name in management)
+    ]
     if ports or not linked:  # a spine has no port with a host
         found += rules.cabling_problems(ports, fabric, management, hosts)
     found += [
@@ -51,7 +65,16 @@ def refusals(
         if entry["port"] in management
     ]
     found += rules.switch_problems(fabric, nos, system.lossless_limit)
-    return [str(problem) for problem in found]
+    odd = [
+        e["port"] for e in (*ports, *linked) if nos != "linux" and not _ONE_PORT.fullmatch(str(e.get("port")))
+    ]
+    return [str(problem) for problem in found] + [f"{port!r} is not the name of one port" for port in odd]
+
+
+def _means(typed: str, name: str) -> bool:
+    """Whether a switch takes what is typed for a port: in any case, without blanks, the word cut short."""
+    one, other = (re.match(r"([a-z]*)(.*)", re.sub(r"\s", "", text.lower())) for text in (typed, name))
+    return bool(one and other and one[1] and one[2] == other[2] and other[1].startswith(one[1]))
 
 
 def not_done(nos: str) -> list[str]:
@@ -61,9 +84,17 @@ def not_done(nos: str) -> list[str]:
     return list(known(nos).not_done)
 
 
-def ports(fabric: Intent, cabled: list[dict[str, Any]], switch: str) -> list[dict[str, Any]]:
-    """Every port of a switch that carries RoCE: those with hosts, then those of its links to switches."""
-    return [*cabled, *links.link_ports(fabric, switch)]
+def ports(
+    fabric: Intent, cabled: list[dict[str, Any]], switch: str, kept: Intent | None = None
+) -> list[dict[str, Any]]:
+    """Every port of a switch that carries RoCE: those with hosts, then those of its links to switches.
+
+    On the way back of Enterprise SONiC also those that were `kept` and are cabled no more.
+    """
+    found = [*cabled, *links.link_ports(fabric, switch)]
+    named = {entry["port"] for entry in found}
+    gone = [name.removeprefix("mtu ") for name in kept or {} if name.startswith("mtu ")]
+    return found + [{"port": name} for name in gone if name not in named]
 
 
 def leaf_program(source: str) -> str:
@@ -106,6 +137,8 @@ def cli_unread(running: str) -> list[str]:
         refuse_error_text(first, "running configuration")
     except BadInput as refused:
         return [str(refused)]
+    if not re.search(r"(?m)^interface \S", running):
+        return [f"running configuration: there is no interface in it ({first.strip()[:60]!r}): read it again"]
     if _PAGER.search(running):
         return ["running configuration: a pager (--More--) cut it off; read it again without one"]
     return []
@@ -114,6 +147,13 @@ def cli_unread(running: str) -> list[str]:
 def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running: str) -> list[str]:
     """Why a switch, as it is configured, cannot take the intent, or why its configuration is not known."""
     reasons = cli_unread(running)
+    shown = set(re.findall(r"(?m)^interface (\S.*?)\s*$", running))
+    for port in [] if reasons else [entry["port"] for entry in ports]:
+        if port not in shown:
+            like = [name for name in shown if _means(port, name)]
+            reasons.append(
+                f"port {port}: the switch has no interface of that spelling, but {like or 'others'}"
+            )
     if nos == "os9":
         for entry in ports:
             section = re.search(rf"(?m)^interface {re.escape(entry['port'])}\n((?:[ !].*\n?)*)", running)
@@ -233,6 +273,73 @@ _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _DAY_MIN = 24 * 60
 
 
+def controller(_: object = "") -> str:
+    """The name under which runs on this machine leave their trials; a container has another."""
+    name = socket.gethostname()
+    machine, space = Path("/etc/machine-id"), Path("/proc/self/ns/pid")
+    known = name + (machine.read_text() if machine.is_file() else "")
+    known += str(space.stat().st_ino) if space.exists() else ""
+    return f"{re.sub('[^A-Za-z0-9]+', '-', name)[:12]}-{zlib.crc32(known.encode()):08x}"
+
+
+def claim(path: str) -> dict[str, Any]:
+    """Take a switch for this run of Ansible, among all runs of this machine, whoever's they are.
+
+    Args:
+        path: a link whose target says whose the switch is.
+
+    Returns:
+        held (who has it, or why it is not to be had; "" if ours) and ended (whether a run that ended had it).
+    """
+    # A task's own process is one of many; its parent is the run.
+    link, mine = Path(path), _run()
+    folder = os.open(link.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # until it is closed
+        holder = str(link.readlink()) if link.is_symlink() else ""
+        words = holder.split()
+        elsewhere = words[-3:-2] != mine.split()[-3:-2]
+        if holder not in ("", mine) and (elsewhere or _began(words[1]) == words[-1]):
+            return {"held": f"{holder}. If it is gone, remove {link}", "ended": False}
+        link.unlink(missing_ok=True)
+        link.symlink_to(mine)
+    except OSError as error:  # another user's, in a folder in which only he may take it away
+        return {"held": f"{link} is not ours to take ({error.strerror})", "ended": False}
+    finally:
+        os.close(folder)
+    return {"held": "", "ended": holder not in ("", mine)}
+
+
+def unclaim(path: str) -> bool:
+    """Leave a switch to other runs; whether it was ours."""
+    link = Path(path)
+    if not link.is_symlink() or str(link.readlink()) != _run():
+        return False
+    link.unlink()
+    return True
+
+
+def _run() -> str:
+    """This run of Ansible: a filter works in a process of one task, whose parent is the run."""
+    return (
+        f"process {os.getppid()} of {getpass.getuser()} on {controller()} since {_began(str(os.getppid()))}"
+    )
+
+
+def _began(process: str) -> str:
+    """When a process began, in ticks; "" if it is gone. Without /proc: "-" as long as it is there."""
+    if Path("/proc/self/stat").exists():
+        stat = Path("/proc", process, "stat")
+        return stat.read_text().rpartition(")")[2].split()[19] if stat.exists() else ""
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:  # another user's
+        pass
+    return "-"
+
+
 def closed(window: str, trial_s: int, now: str = "") -> list[str]:
     """Why no change may begin now; empty if it may.
 
@@ -289,6 +396,32 @@ def change_table(read: Intent, switch: str, nos: str = "") -> list[str]:
     ] + risk
 
 
+def whose(read: Intent, typed: list[list[str]] | None) -> Intent:
+    """The same reading, in which the role's own is only what it typed itself: a name is no proof.
+
+    Args:
+        read: what `compare` of a system gives.
+        typed: place, setting and value of all that earlier runs typed; None where that was not kept.
+    """
+    mine = {tuple(one) for one in typed or ()} | {(one[0], "row") for one in typed or ()}
+    changes = [
+        {**one, "whose": "other"}
+        if typed is not None
+        and one["whose"] == "role"
+        and not mine & {(one["where"], one["setting"], one["from"]), (one["where"], one["setting"])}
+        else one
+        for one in read.get("changes", [])
+    ]
+    return {**read, "changes": changes} if changes else read
+
+
+def typed(read: Intent) -> list[list[str]]:
+    """What a change types, as `whose` asks for it."""
+    return [
+        [one["where"], one["setting"], one["to"]] for one in read.get("changes", []) if one["to"] != "absent"
+    ]
+
+
 def others_settings(read: Intent) -> list[str]:
     """The settings that would be changed and are somebody else's."""
     return [
@@ -317,6 +450,11 @@ class FilterModule:
             "roce_switch_error_free": error_free,
             "roce_switch_lost": lost,
             "roce_switch_closed": closed,
+            "roce_switch_controller": controller,
+            "roce_switch_claim": claim,
+            "roce_switch_unclaim": unclaim,
             "roce_switch_change_table": change_table,
+            "roce_switch_whose": whose,
+            "roce_switch_typed": typed,
             "roce_switch_others_settings": others_settings,
         }

@@ -103,7 +103,7 @@ def test_a_refused_show_is_no_switch_without_configuration(nos, printed_instead)
     """Catches a class typed into a switch whose configuration nobody could read."""
     (reason,) = general.cli_refusals(intent(), nos, [], printed_instead)
     assert "the switch refused the command" in reason
-    banner = f"hostname leaf1\nbanner motd\n{printed_instead.strip()}\n"
+    banner = f"hostname leaf1\ninterface e1\nbanner motd\n{printed_instead.strip()}\n"
     assert general.cli_refusals(intent(), nos, [], banner) == []
 
 
