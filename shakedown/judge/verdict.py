@@ -240,7 +240,12 @@ def _narrowed(
     able: list[tuple[Bound, list[CellVerdict], list[int]]] = []
     for bound, cells in blocks:
         if bound.item.required and bound.reference.fleet_min_effect is None and not bound.learns:
-            mine = [i for i, v in enumerate(cells) if v.cell in repeats and v.rule in _HELD_AGAINST_A_GATE]
+            alone = [len(nodes) == 1 for _, nodes, _, _ in bound.item.cells()]  # a pair may have a longer way
+            mine = [
+                i
+                for i, v in enumerate(cells)
+                if alone[i] and v.cell in repeats and v.rule in _HELD_AGAINST_A_GATE
+            ]
             if len(mine) >= SMALLEST_CLASS:
                 able.append((bound, cells, mine))
     risk = FALSE_DISCOVERIES / max(1, len(able))

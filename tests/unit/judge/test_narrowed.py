@@ -97,6 +97,22 @@ def test_a_narrowed_gate_is_never_wider_and_shown_values_stay_shown():
     assert verdict(rates).outcome is Outcome.FAIL
 
 
+def test_a_pair_across_a_spine_is_not_blamed_for_its_way():
+    """Catches: the only pair between two leaves, 8 % slower for one hop more, taken for a broken one."""
+    reference = Reference.model_validate(ENTRIES[SIZES[65536]].model_dump())
+    pairs = tuple((f"n{i}", f"n{i + 1}") for i in range(1, 16, 2))
+    shared = {**SHARED, "better": "higher", "params": {"size_bytes": 65536}}
+    item = PlanItem(**shared, nodes=pairs, reference=reference.id)
+    of, lines = random.Random(4), []
+    for number, pair in enumerate(pairs):
+        level = reference.value * (0.87 if number == 3 else 0.95)
+        samples = tuple(level * of.gauss(1, 0.005) for _ in "123")
+        more = {"nodes": pair, "value": sorted(samples)[1], "samples": samples, "state": "COMPLETED"}
+        lines.append(Measurement(run="r", **shared, **more))
+    nodes = tuple(name for pair in pairs for name in pair)
+    assert judge(records.plan(item, references=[reference], nodes=nodes), lines).outcome is Outcome.PASS
+
+
 def _noises():
     """Kinds of noise that no limit was chosen by: (name, factor of a node and repeat)."""
     yield (
