@@ -150,8 +150,9 @@ def _uplinks(site: Site) -> Iterator[NotCovered]:
     found = links(intent)
     for name in kept_off:
         many = sum(name in (link.leaf, link.spine) for link in found)
+        ends = f" and its end of {many:,} links" if many else ""
         yield NotCovered(
-            what=f"{name} and its end of {many:,} links: RoCE class, PFC, ECN, MTU, neighbours, loss",
+            what=f"{name}{ends}: RoCE class, PFC, ECN, MTU, neighbours, loss",
             why="access: none, so it is neither configured nor read, and nothing about it is proven",
             key="fabric.switches.access",
         )
