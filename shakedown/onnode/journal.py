@@ -153,15 +153,27 @@ CAUSES = (
     ("invalid device ordinal", "environment", "fewer GPUs than planned"),
     ("Invalid number of GPUs", "environment", "fewer GPUs than planned"),
     ("symbol lookup error", "environment", "a library is of another version than the program was built for"),
+    # mpirun, 4.1 to 6.0; what it says of it stands in the lines up to the frame's end.
+    ("not enough slots available", "environment", "mpirun found fewer places than ranks"),
+    ("more processes than the ppr", "environment", "mpirun found fewer places than ranks"),
+    ("orte_init failed", "environment", "mpirun does not work with this Slurm, or outside of a job"),
+    ("unrecognized option", "environment", "the program is of a release that does not know an option"),
+    ("unknown option", "environment", "the program is of a release that does not know an option"),
+    ("unable to launch the specified application", "missing-tool", "mpirun cannot start the program"),
 )
+_FRAME = "-" * 70  # Open MPI's, of 74
 
 
 def cause(words: str) -> dict[str, str] | None:
     """Return the known cause of a failure from what the program printed."""
-    for line in words.splitlines():
+    lines, frame = words.splitlines(), -9
+    for number, line in enumerate(lines):
+        frame = number if line.startswith(_FRAME) else frame
         for mark, kind, meaning in CAUSES:
             if mark in line:
-                return {"kind": kind, "message": f"{meaning}: {line.strip()[:300]}"}
+                more = lines[number:] if number - frame < 4 else [line]
+                said = " ".join(" ".join(x for x in more if not x.startswith(_FRAME)).split())
+                return {"kind": kind, "message": f"{meaning}: {said[:300]}"}
     return None
 
 
