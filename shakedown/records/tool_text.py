@@ -53,6 +53,18 @@ OF_OTHERS = {
     "images": r"(?:NOTE|WARNING|ERROR): .{0,40}(?:container|SHMEM|MOFED|InfiniBand devices|NVIDIA Driver)",
 }
 _OF_OTHERS = re.compile("|".join(OF_OTHERS.values()))
+# What happened to a NIC, a GPU or a connection while a tool went on to its end: told on its stderr, where the
+# results stand apart from it. Of NCCL's warnings, these tell of a host's settings and of no event: each is
+# looked at elsewhere or costs nothing (RCCL, src/init.cc; NCCL, src/plugin/*.cc: no tuner or profiler was
+# installed; ANP warns that it was loaded).
+OF_SETTINGS = re.compile(
+    r"Missing \"iommu=pt\"|NUMA auto balancing|MSCCL\+\+: |(?:TUNER|PROFILER)/Plugin: |ANP plugin loaded "
+)
+EVENTS = re.compile(
+    r"NCCL WARN |Got async event|[Tt]ransport retry count exceeded|UCX +(?:ERROR|FATAL) |IBV_WC_\w{0,40}ERR"
+    r"|Watchdog caught|[Uu]ncorrectable|Invalid value when checking|(?i:cuda (?:error|failure))|hipError\w"
+    r"|nccl(?:System|Remote|Internal|UnhandledCuda)Error|slurmstepd: error: .{0,200}(?:CANCELLED|oom|OOM)"
+)
 # Open MPI and hwloc frame what they have to say. perftest's own frames are of 36 asterisks or 87 dashes.
 _FRAME = re.compile(r"(?:-{70,80}|\*{70,80})\Z")
 _FRAMED = re.compile(r"Open MPI|hwloc|PMIx|OpenFabrics|fork\(\)|\bMCA\b")

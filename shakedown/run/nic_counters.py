@@ -24,7 +24,10 @@ _LARGEST = 4 << 20
 _NEVER_BACK = (
     *(f"netdev.{way}_{unit}" for way in ("rx", "tx") for unit in ("packets", "bytes")),
     *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
+    *("rdma.sent_pkts", "rdma.rcvd_pkts"),  # Soft-RoCE's (rxe_hw_counters.c)
 )
+# All ones, or minus one: what a driver gives for a counter that its device did not answer for.
+_NO_ANSWER = 1 << 63
 
 
 _Source = Annotated[str, Field(min_length=1, max_length=128)]
@@ -181,11 +184,19 @@ def read_counters(path: Path) -> NodeCounters:
             f"has {twice} twice", fix="run the job again: which of the two was counted is unknown", file=path
         )
     return NodeCounters(
-        {e.device: by_known_names(family_of(e.driver, e.device), e.counters) for e in found.devices},
+        {
+            e.device: by_known_names(
+                family_of(e.driver, e.device), {n: v for n, v in e.counters.items() if v < _NO_ANSWER}
+            )
+            for e in found.devices
+        },
         found.boot_id,
         found.taken,
         {
-            e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev, e.unread)
+            e.device: About(
+                *(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev),
+                {**e.unread, **{n: f"the driver said {v}" for n, v in e.counters.items() if v >= _NO_ANSWER}},
+            )
             for e in found.devices
         },
         found.took_s,

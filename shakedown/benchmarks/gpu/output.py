@@ -35,6 +35,7 @@ _ABSENT = {
     *("[N/A]", "N/A", "[Not Supported]", "Not Supported"),
     "[Requested functionality has been deprecated]",
 }
+_ERROR = re.compile(r"\[[A-Z]|ERR!")  # of a GPU that does not answer: "[Unknown Error]"
 # What a maker has written into the board, or has not: platform.chassis_serial_number.
 _MAYBE_BLANK = "platform."
 
@@ -71,6 +72,7 @@ class QueryResult(Record):
     tool: Literal["nvidia-smi query"] = "nvidia-smi query"
     units: dict[str, str]  # field: unit (MiB, W, MHz, %), of the fields whose unit is known
     gpus: tuple[dict[str, Value], ...]  # none only of lists that may be empty, as of processes
+    warnings: tuple[str, ...] = ()  # what it says of a board beside the table, as of a corrupted infoROM
 
 
 def parse_nvidia_smi(
@@ -103,7 +105,12 @@ def parse_topology(text: str, *, file: str | Path | None = None) -> TopologyResu
 
 
 def parse_query(
-    text: str, *, file: str | Path | None = None, fields: Sequence[str] = (), samples: bool = False
+    text: str,
+    *,
+    file: str | Path | None = None,
+    fields: Sequence[str] = (),
+    samples: bool = False,
+    strict: bool = True,
 ) -> QueryResult:
     """Parse `nvidia-smi --query-gpu=FIELDS --format=csv[,noheader][,nounits]`.
 
@@ -112,13 +119,14 @@ def parse_query(
         file: the name to quote when it is refused.
         fields: the fields asked for, in order; needed with `noheader`, checked against a header.
         samples: the query was repeated (--loop): a GPU may stand there more than once.
+        strict: if not, an error in a cell ("[GPU requires reset]") is kept as the words that it is.
 
     Raises BadInput: a GPU twice, a row with other columns than the header, text where a number is due, an
     error in a cell, a last line that was cut off.
     """
     source = TextSource(text, file)
     _refuse_failure(source)
-    return _query(source, fields, samples=samples)
+    return _query(source, fields, samples=samples, strict=strict)
 
 
 def _refuse_failure(source: TextSource) -> None:
@@ -190,8 +198,12 @@ def _nics(source: TextSource, lines: list[Line], names: list[str]) -> dict[str, 
     return nics
 
 
-def _query(source: TextSource, fields: Sequence[str], *, samples: bool = False) -> QueryResult:
+def _query(
+    source: TextSource, fields: Sequence[str], *, samples: bool = False, strict: bool = True
+) -> QueryResult:
     lines = [line for line in source.lines if line.text.strip()]
+    warnings = [line.text.strip() for line in lines if line.text.startswith("WARNING: ")]
+    lines = [line for line in lines if line.text.strip() not in warnings] or lines
     names, units = list(fields), {}
     # Only a header consists of field names alone: a row has a number, a capital or a bracket somewhere.
     header = [_FIELD.match(cell.strip()) for cell in lines[0].text.split(",")]
@@ -211,10 +223,10 @@ def _query(source: TextSource, fields: Sequence[str], *, samples: bool = False) 
     may_be_empty = not set(_IDENTITY).isdisjoint(names) and names[0].startswith(("gpu_", "pid"))
     if not source.terminated or not (lines or may_be_empty):
         source.ends_before("the end of the table", fix="capture it again")
-    gpus = tuple(_gpu(source, line, names, units) for line in lines)
+    gpus = tuple(_gpu(source, line, names, units, strict) for line in lines)
     if not samples:
         _refuse_twice(source, lines, gpus)
-    return source.build(QueryResult, units=units, gpus=gpus)
+    return source.build(QueryResult, units=units, gpus=gpus, warnings=tuple(warnings))
 
 
 def _refuse_twice(source: TextSource, lines: list[Line], gpus: Sequence[dict[str, Value]]) -> None:
@@ -229,11 +241,17 @@ def _refuse_twice(source: TextSource, lines: list[Line], gpus: Sequence[dict[str
             seen.add(key)
 
 
-def _gpu(source: TextSource, line: Line, names: list[str], units: dict[str, str]) -> dict[str, Value]:
+def _gpu(
+    source: TextSource, line: Line, names: list[str], units: dict[str, str], strict: bool
+) -> dict[str, Value]:
     cells = [cell.strip() for cell in line.text.split(",")]
     if len(cells) != len(names):
         source.refuse(f"a row of {len(cells)} columns, {len(names)} are due", line=line)
-    return {name: _value(source, line, name, cell, units) for name, cell in zip(names, cells, strict=True)}
+    row: dict[str, Value] = {}
+    for name, cell in zip(names, cells, strict=True):
+        error = not strict and _ERROR.match(cell) and cell not in _ABSENT
+        row[name] = cell if error else _value(source, line, name, cell, units)
+    return row
 
 
 def _value(source: TextSource, line: Line, name: str, cell: str, units: dict[str, str]) -> Value:

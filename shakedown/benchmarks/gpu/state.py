@@ -47,6 +47,8 @@ class GpuState(Record):
     # It must hold no other error of hardware either: a fatal SXid of an NVSwitch, memory beyond correction,
     # a fatal error of a PCIe link, a NIC that is too hot.
     hardware: bool = True
+    # What is of before the job is a cell of its own, `earlier`, with its age; no: it counts with the job's.
+    earlier: bool = True
     mig: bool = True  # MIG is off: a GPU in parts has no NVLinks and gives each part a share
     fabric: bool = True  # the NVLink fabric behind a GPU is up, where it has one (fabric manager, NVSwitch)
 
@@ -79,7 +81,7 @@ class GpuNode(Record):
 
 
 # Checks that orders of earlier releases did not have.
-_LATER = ("hardware", "mig", "fabric")
+_LATER = ("hardware", "earlier", "mig", "fabric")
 
 
 class GpuNodeSettings(JobSettings, GpuNode):
@@ -128,6 +130,13 @@ def gpu_checks(state: GpuState) -> tuple[str, ...]:
     return tuple(name for name, wanted in asked.items() if wanted)
 
 
+def kernel_checks(state: GpuState) -> tuple[str, ...]:
+    """Return the names of the checks on a node's kernel log, in order."""
+    asked = {"xid": state.xid, "hardware": state.hardware}
+    asked["earlier"] = state.earlier and any(asked.values())
+    return tuple(name for name, wanted in asked.items() if wanted)
+
+
 def plan_gpu_node(draft: PlanDraft, stage: GpuNode) -> None:
     """Every GPU's state, and every test of nvbandwidth on every GPU or pair; one job for all nodes."""
     nodes = gpu_nodes(draft)
@@ -136,10 +145,7 @@ def plan_gpu_node(draft: PlanDraft, stage: GpuNode) -> None:
     if stage.state.model is None and isinstance(bought, str) and by_name(bought):
         stage = stage.model_copy(update={"state": stage.state.model_copy(update={"model": bought})})
     cells: list[tuple[Params, list[str]]] = [({"check": "count"}, list(nodes))]
-    if stage.state.xid:
-        cells.append(({"check": "xid"}, list(nodes)))
-    if stage.state.hardware:
-        cells.append(({"check": "hardware"}, list(nodes)))
+    cells += [({"check": check}, list(nodes)) for check in kernel_checks(stage.state)]
     for check in gpu_checks(stage.state):
         for gpu in range(max(gpus.values())):
             cells.append(({"check": check, "gpu": gpu}, [node for node in nodes if gpus[node] > gpu]))
@@ -190,6 +196,7 @@ class Gpu(Record):
     remap_failed: bool | None
     numa: int | None
     limit_w: float | None = None
+    unread: str = ""  # fields in whose place nvidia-smi gives an error
 
 
 # Absent is not zero: a field that the driver does not report is None, and code that needs it must say that it
@@ -198,6 +205,7 @@ class Gpu(Record):
 # `nvidia-smi nvlink --status`: "GPU 0: NVIDIA H200 (UUID: ...)", then "Link 0: 26.562 GB/s" or "<inactive>".
 _GPU = re.compile(r"GPU (\d{1,4}): ")
 _LINK_LINE = re.compile(r"\s+Link (\d{1,3}): (?:(\d+(?:\.\d+)?) GB/s|<inactive>)\s*\Z")
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _MASK = re.compile(r"0x[0-9a-fA-F]{1,16}\Z")
 _LINKS_HIDDEN = "not supported for Devices in MIG mode"  # said instead of a GPU's links
 _UNKNOWN_FIELD = "is not a valid field to query"  # of a driver that has not what the field is about
@@ -212,6 +220,7 @@ class _Command(Record):
 
 class _Kernel(_Command):
     now_s: float | None = None  # since boot; None: a look of earlier releases
+    oldest_s: float | None = None  # of the first line that the log still has, since boot; None: not known
 
 
 class _Look(Record):
@@ -233,12 +242,14 @@ class GpuLook(Record):
     node: Name
     taken: datetime | None
     gpus: tuple[Gpu, ...]
+    warnings: tuple[str, ...] = ()  # of nvidia-smi, beside its table
     topology: tuple[TopologyRow, ...] | None
     users: dict[str, tuple[str, ...]] | None  # processes by GPU's UUID, `process 1105 (638 MiB)`
     no_users: str = ""  # why nvidia-smi does not tell them
     kernel: tuple[str, ...] | None  # lines that tell of hardware; None: the kernel log cannot be read
     no_kernel: str = ""  # why
     kernel_read_s: float | None = None  # when, since boot, as the lines' own times are
+    kernel_from_s: float | None = None  # what the log had, since boot
 
 
 def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
@@ -253,7 +264,8 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     remapped = _by_uuid(_out(look, "remapped"), file)
     mig, fabric = (_asked(look, name, file) for name in ("mig", "fabric"))
     gpus = []
-    for row in parse_query(listed.out, file=file).gpus:
+    table = parse_query(listed.out, file=file, strict=False)
+    for row in table.gpus:
         index, uuid = _whole(row.get("index")), str(row.get("uuid"))
         if index is None:
             raise BadInput("a GPU without an index", file=file)
@@ -276,6 +288,9 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
                 remap_failed=_flag(remap.get("remapped_rows.failure")),
                 numa=look.numa.get(sysfs_address(pci)),
                 limit_w=_watts(row.get("power.limit")),
+                unread=", ".join(f"{n} is {v}" for n, v in row.items() if str(v).startswith(("[", "ERR!")))[
+                    :200
+                ],
             )
         )
     topology, asked = _out(look, "topology"), look.commands.get("processes")
@@ -283,11 +298,13 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     return GpuLook(
         node=look.node,
         gpus=tuple(gpus),
+        warnings=table.warnings,
         topology=_topology(topology, file) if topology else None,
         users=_users(asked.out) if asked and told else None,
         no_users="" if told else _words(asked),
         taken=_moment(look.taken),
-        kernel=tuple(look.kernel.out.splitlines()) if look.kernel.exit_code == 0 else None,
+        kernel_from_s=look.kernel.oldest_s,
+        kernel=tuple(_COLOURS.sub("", look.kernel.out).splitlines()) if look.kernel.exit_code == 0 else None,
         no_kernel=" ".join(look.kernel.error.split())[:500],
         kernel_read_s=look.kernel.now_s,
     )
@@ -396,7 +413,7 @@ def _by_uuid(text: str, file: str | Path | None) -> dict[str, dict[str, object]]
     rows: tuple[Mapping[str, object], ...] = ()
     if text.strip():
         with contextlib.suppress(BadInput):
-            rows = parse_query(text, file=file).gpus
+            rows = parse_query(text, file=file, strict=False).gpus
     return {str(row.get("gpu_uuid", row.get("uuid"))): dict(row) for row in rows}
 
 

@@ -133,6 +133,12 @@ def test_a_device_that_is_made_of_two_ports_counts_for_both():
     assert (found["nics"][0], found["network"][0]) == (0, 0), found
 
 
+def test_the_second_way_of_a_nic_to_gpus_is_that_nic():
+    """Catches: a healthy NIC with Data Direct (`mlx5_0_dma`) of which it is said that it carries nothing."""
+    found = judged(log("IB").replace("mlx5_0:", "mlx5_0_dma:"))
+    assert (found["nics"][0], found["network"][0]) == (0, 0), found
+
+
 @pytest.mark.parametrize(
     ("listed", "nics"),
     [
