@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shakedown.nics.counter_sets import by_known_names, traffic_of_bnxt_back
 from shakedown.nics.families import family_of
+from shakedown.nics.rates import impossible
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.reading import BadInput, read_as, read_evidence
 from shakedown.records.results import went_back
@@ -26,8 +27,11 @@ _NEVER_BACK = (
     *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
     *("rdma.sent_pkts", "rdma.rcvd_pkts"),  # Soft-RoCE's (rxe_hw_counters.c)
 )
-# All ones, or minus one: what a driver gives for a counter that its device did not answer for.
-_NO_ANSWER = 1 << 63
+
+
+def _unanswered(value: int) -> bool:
+    """Whether it is all ones, or below zero: what a driver gives where its device did not answer."""
+    return value >= 1 << 63 or value == (1 << 32) - 1
 
 
 _Source = Annotated[str, Field(min_length=1, max_length=128)]
@@ -154,10 +158,21 @@ def counters_file(node: str, when: str) -> str:
 
 def read_before_and_after(folder: Path, node: str) -> tuple[NodeCounters, NodeCounters]:
     """Return what a node counted before and after a job. Raises BadInput as `read_counters` does."""
-    return (
-        read_counters(folder / counters_file(node, "before")),
-        read_counters(folder / counters_file(node, "after")),
-    )
+    before, after = (read_counters(folder / counters_file(node, when)) for when in WHEN)
+    return before, without_impossible(before, after)
+
+
+def without_impossible(before: NodeCounters, after: NodeCounters) -> NodeCounters:
+    """Return a later reading in which what grew by more than can have happened was not read."""
+    devices, about = dict(after.devices), dict(after.about)
+    for device in before.devices.keys() & after.devices.keys():
+        was, now = before.about.get(device, About()), after.about.get(device, About())
+        timed = was.read_at_s is not None and now.read_at_s is not None
+        seconds = now.read_at_s - was.read_at_s if timed else None  # type: ignore[operator]
+        if odd := impossible(before.devices[device], after.devices[device], seconds, now.speed_mbps):
+            devices[device] = {name: n for name, n in devices[device].items() if name not in odd}
+            about[device] = replace(now, unread={**now.unread, **odd})
+    return replace(after, devices=devices, about=about)
 
 
 def read_counters(path: Path) -> NodeCounters:
@@ -186,7 +201,7 @@ def read_counters(path: Path) -> NodeCounters:
     return NodeCounters(
         {
             e.device: by_known_names(
-                family_of(e.driver, e.device), {n: v for n, v in e.counters.items() if v < _NO_ANSWER}
+                family_of(e.driver, e.device), {n: v for n, v in e.counters.items() if not _unanswered(v)}
             )
             for e in found.devices
         },
@@ -195,7 +210,7 @@ def read_counters(path: Path) -> NodeCounters:
         {
             e.device: About(
                 *(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev),
-                {**e.unread, **{n: f"the driver said {v}" for n, v in e.counters.items() if v >= _NO_ANSWER}},
+                {**e.unread, **{n: f"the driver said {v}" for n, v in e.counters.items() if _unanswered(v)}},
             )
             for e in found.devices
         },
