@@ -126,7 +126,7 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
     strange |= {c.transport for c in log.channels if c.transport not in TRANSPORTS}
     unknown = sorted(strange - {"Socket", *expect.plugins})
     names = {(d.host, d.index): d for d in log.ib_devices}
-    links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names}  # type: ignore[index]
+    links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names} - {"unknown"}  # type: ignore[index]
     if sockets:
         text = f"{len(sockets)} of {len(net)} connections between nodes go by Socket: TCP fallback, no RDMA"
         yield Deviation("network", 1, text)
