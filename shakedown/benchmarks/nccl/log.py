@@ -62,7 +62,7 @@ _FUSED = re.compile(r"\[([0-9]{1,4})\]=\{([^{}]{1,1024})\}")
 _IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={\[]{1,64}):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
 # Ports that NCCL uses as one (since 2.21, and plugins): `Made virtual device [2] name=mlx5_0+mlx5_1 ...`.
 _MERGED = re.compile(r"NET/\w+ : Made virtual device \[([0-9]{1,4})\] name=([^\s:={\[]{1,130})(?: |\Z)")
-# Each device as it is found (2.26 to 2.28, net_ib.cc): `NET/IB: [0] mlx5_0:uverbs0:1/RoCE provider=Mlx5 speed=`.
+# Each device as it is found (net_ib.cc, 2.26 to 2.28): `NET/IB: [0] mlx5_0:uverbs0:1/RoCE provider=Mlx5 ...`.
 _FOUND = re.compile(
     r"NET/\w+ ?: \[[0-9]{1,4}\] ([^\s:]{1,64}):[^\s:]{1,64}:[0-9]{1,3}/(\w+) (?:provider=\S{1,40} )?speed="
 )

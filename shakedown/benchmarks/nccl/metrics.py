@@ -182,8 +182,9 @@ def _nics(
     want = sorted(sorted(devices) for devices in planned.values())
     missing = sorted({n for devices in want for n in devices} - {n for devices in has for n in devices})
     text = f"NICs used by host: {has}, {want} planned"
-    if "unknown" in {n for devices in has for n in devices}:
-        return Deviation("nics", None, f"the log does not tell which NICs are used, {want} planned"[:900])
+    if silent := sorted(host for host, devices in used.items() if "unknown" in devices):
+        text = f"the log does not tell which NICs {', '.join(silent)} used, {want} planned"
+        return Deviation("nics", None, text[:900])
     if missing:
         text += f": {', '.join(missing)} carry nothing"
     return Deviation("nics", int(has != want), text[:900])
