@@ -94,6 +94,11 @@ def _flaw(folder: str, job: JobRecord, spec: JobSpec, shared: Mapping[str, tuple
 _FAILED = re.compile(
     r"srun: error: (?P<hosts>[A-Za-z0-9][^\s:]{0,2000}): tasks? (?P<tasks>[0-9,-]+): (?P<how>.+)"
 )
+_NODE = "Node failure"  # any other word tells more
+_SLURMS = ("Killed", "Out Of Memory", _NODE)  # which no words of a program explain
+_GONE = re.compile(rf"srun: error: (?P<how>{_NODE}) on (?P<hosts>[A-Za-z0-9]\S{{0,2000}})")
+# How jobs end whose tasks' words tell why; where Slurm ended the job itself, each task was killed for it.
+_OF_TASKS = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
 # What srun says of a node whose messages munge refuses, as where its clock was set: first why, then
 # `srun: error: slurm_unpack_received_msg: [[n2]:39572] auth_g_verify: MESSAGE_TASK_EXIT has ...`.
 _MUNGE = re.compile(r"srun: error: Munge decode failed: (?P<why>.+)")
@@ -118,20 +123,20 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
     how: dict[str, str] = {}
     munge = ""
     for line in lines:
-        if found := _FAILED.match(line):
+        if found := _FAILED.match(line) or _GONE.match(line):
             for node in _expanded(found["hosts"]):
-                if node in nodes:
-                    how.setdefault(node, found["how"])
+                if node in nodes and how.get(node) in (None, _NODE):
+                    how[node] = found["how"]
         elif found := _MUNGE.match(line):
             munge = found["why"]
-        elif munge and (found := _REFUSED.match(line)) and found["host"] in nodes:
-            how.setdefault(found["host"], _of_munge(munge[:40], found["host"]))
+        elif munge and (found := _REFUSED.match(line)) and (node := found["host"]) in nodes:
+            how[node] = _of_munge(munge[:40], node) if how.get(node) in (None, _NODE) else how[node]
     theirs = tuple(f"{node}: " for node in nodes)
     unnamed = [line for line in lines if not _FRAME.match(line) and not line.startswith(theirs)]
     told: dict[str, str] = {}
     for node, ended in how.items():
         mine = [line.removeprefix(f"{node}: ") for line in lines if line.startswith(f"{node}: ")]
-        words = mine or (unnamed[-1:] if len(how) == 1 else [])
+        words = mine or (unnamed[-1:] if len(how) == 1 and not ended.startswith(_SLURMS) else [])
         told[node] = f"{node}: {words[0][:_MOST_CHARACTERS] if words else f'its task: {ended[:80]}'}"
     return told
 
@@ -150,10 +155,11 @@ def told_by_tasks(
     The flag says that each node of the job stands for itself and the failed ones are known: what the others
     left is then as good as if the job had been theirs alone.
     """
-    if spec is None or job.problem is None or job.state != "FAILED":
-        return job, {}, False
-    failed = failed_tasks(job_folder, spec.nodes)
-    if not failed:
+    failed = failed_tasks(job_folder, spec.nodes) if spec and job.state in _OF_TASKS else {}
+    if job.problem is None and (failed or job.state not in ("COMPLETED", "FAILED")):
+        ended = f"job {job.job} ended {job.state}, not COMPLETED"
+        job = job.model_copy(update={"problem": RunProblem(kind="killed", message=ended[:2000])})
+    if spec is None or job.problem is None or not failed:
         return job, {}, False
     first = "; ".join(list(failed.values())[:3])
     problem = RunProblem(kind=job.problem.kind, message=f"{first} ({job.problem.message})"[:2000])

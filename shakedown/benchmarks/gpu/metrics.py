@@ -48,10 +48,12 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
     if seen.node != node:
         raise BadInput(f"this is {seen.node}, {node} was planned", file=output.file)
     lower = Better.LOWER
-    found = len(seen.gpus)
-    text, said = f"{found} GPUs, {planned} planned", "; ".join(seen.warnings)[:400]
-    warned = f"nvidia-smi warns: {said}" if said else ""
-    yield Read("wrong", float(found != planned), "1", lower, {"check": "count"}, text, disturbed=warned)
+    found, said = len(seen.gpus), "; ".join(seen.warnings)[:400]
+    text, lost = f"{found} GPUs, {planned} planned", "; ".join(seen.lost)[:400]
+    wrong = found != planned or bool(lost)
+    warned = f"nvidia-smi warns: {said}" if said and not wrong else ""
+    text += f", nvidia-smi says: {lost}" if lost else ""
+    yield Read("wrong", float(wrong), "1", lower, {"check": "count"}, text, disturbed=warned)
     yield from _kernel_log(output, seen)
     loads, unseen = _loads(output.folder, node), _unseen_under_load(output.folder, node, planned)
     for gpu in seen.gpus:
@@ -65,7 +67,9 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
         if index not in there:
             for check in gpu_checks(wanted):
                 params: Params = {"check": check, "gpu": index}
-                yield Read("wrong", None, "1", lower, params, f"GPU {index} is not there")
+                yield Read(
+                    "wrong", None, "1", lower, params, f"GPU {index} is not listed {lost and f'({lost})'}"
+                )
 
 
 # What programs cause by their own faults: the GPU is well (NVIDIA, k8s-device-plugin, internal/rm/health.go).

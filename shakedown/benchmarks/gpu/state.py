@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from shakedown.benchmarks.base.contract import JobSettings
-from shakedown.benchmarks.gpu.output import TopologyRow, parse_query, parse_topology
+from shakedown.benchmarks.gpu.output import LOST, QueryResult, TopologyRow, parse_query, parse_topology
 from shakedown.physics.host_links import MODELS, by_name
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Name, Params, Record, shape
@@ -244,6 +244,7 @@ class GpuLook(Record):
     taken: datetime | None
     gpus: tuple[Gpu, ...]
     warnings: tuple[str, ...] = ()  # of nvidia-smi, beside its table
+    lost: tuple[str, ...] = ()  # what it says of GPUs that are gone, or hung
     topology: tuple[TopologyRow, ...] | None
     users: dict[str, tuple[str, ...]] | None  # processes by GPU's UUID, `process 1105 (638 MiB)`
     no_users: str = ""  # why nvidia-smi does not tell them
@@ -258,7 +259,8 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     """Parse one look. Raises BadInput: not such a file, or nvidia-smi's list of GPUs cannot be read."""
     look = read_as(_Look, text, file=file, about="not a look at GPUs", fix="run it again")
     listed = look.commands.get("gpus")
-    if listed is None or listed.exit_code != 0:
+    said = "" if listed is None else f"{listed.out}\n{listed.error}"
+    if listed is None or (listed.exit_code != 0 and not LOST.search(said)):
         raise BadInput(
             f"nvidia-smi did not list the GPUs: {_words(listed)}", fix="mend the driver", file=file
         )
@@ -266,7 +268,9 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     remapped = _by_uuid(_out(look, "remapped"), file)
     mig, fabric = (_asked(look, name, file) for name in ("mig", "fabric"))
     gpus = []
-    table = parse_query(listed.out, file=file, strict=False)
+    # With a GPU that is lost, it may list some of the others, or none.
+    none = listed.exit_code != 0 and "," not in listed.out
+    table = QueryResult(units={}, gpus=()) if none else parse_query(listed.out, file=file, strict=False)
     for row in table.gpus:
         index, uuid = _whole(row.get("index")), str(row.get("uuid"))
         if index is None:
@@ -301,6 +305,10 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
         node=look.node,
         gpus=tuple(gpus),
         warnings=table.warnings,
+        lost=(
+            *(line for line in said.splitlines() if LOST.search(line) and not line[:1].isdigit()),
+            *(f"GPU {gpu.index}: {gpu.unread}" for gpu in gpus if LOST.search(gpu.unread)),
+        ),
         topology=_topology(topology, file) if topology else None,
         users=_users(asked.out) if asked and told else None,
         no_users="" if told else _words(asked),

@@ -126,7 +126,7 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
     strange |= {c.transport for c in log.channels if c.transport not in TRANSPORTS}
     unknown = sorted(strange - {"Socket", *expect.plugins})
     names = {(d.host, d.index): d for d in log.ib_devices}
-    links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names}  # type: ignore[index]
+    links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names} - {"unknown"}  # type: ignore[index]
     if sockets:
         text = f"{len(sockets)} of {len(net)} connections between nodes go by Socket: TCP fallback, no RDMA"
         yield Deviation("network", 1, text)
@@ -182,8 +182,9 @@ def _nics(
     want = sorted(sorted(devices) for devices in planned.values())
     missing = sorted({n for devices in want for n in devices} - {n for devices in has for n in devices})
     text = f"NICs used by host: {has}, {want} planned"
-    if "unknown" in {n for devices in has for n in devices}:
-        return Deviation("nics", None, f"the log does not tell which NICs are used, {want} planned"[:900])
+    if silent := sorted(host for host, devices in used.items() if "unknown" in devices):
+        text = f"the log does not tell which NICs {', '.join(silent)} used, {want} planned"
+        return Deviation("nics", None, text[:900])
     if missing:
         text += f": {', '.join(missing)} carry nothing"
     return Deviation("nics", int(has != want), text[:900])

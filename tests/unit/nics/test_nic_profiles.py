@@ -336,7 +336,7 @@ def test_a_port_that_was_cleared_proves_nothing(family, name, lost, tmp_path):
     assert any(f"counter.{lost}/" in cell for cell in reset), reset
 
 
-@pytest.mark.parametrize("value", [(1 << 64) - 1, (1 << 63) + 7])
+@pytest.mark.parametrize("value", [(1 << 64) - 1, (1 << 63) + 7, (1 << 32) - 1])
 def test_what_a_device_did_not_answer_is_unread_and_blames_nobody(value, tmp_path):
     """Catches: minus one, which a driver gives for a device that did not answer, as 1.8e19 lost packets."""
 
@@ -347,6 +347,28 @@ def test_what_a_device_did_not_answer_is_unread_and_blames_nobody(value, tmp_pat
     assert verdict.outcome is Outcome.INCONCLUSIVE
     mine = next(cell for cell in verdict.cells if "rdma.out_of_sequence/" in cell.cell)
     assert mine.outcome is Outcome.INCONCLUSIVE and f"the driver said {value}" in mine.reason
+
+
+@cases(
+    "family, name, more",
+    ("mlx5", "rdma.packet_seq_err", 1 << 40),
+    ("bnxt", "rdma.to_retransmits", 1 << 45),
+    ("irdma", "ethtool.rx_crc_errors.nic", 1 << 52),
+    ("bnxt", "ethtool.rx_fcs_err_frames", 1 << 52),
+)
+def test_more_than_can_have_happened_is_no_evidence(family, name, more, tmp_path):
+    """Catches: more packets out of sequence than a NIC sent and received, or its link carries, as a loss."""
+    verdict, _ = cells(tmp_path, family, plant((name, more)))
+    mine = next(cell for cell in verdict.cells if f"{name}/" in cell.cell)
+    assert (verdict.outcome, mine.outcome) == (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE), mine
+    assert f"grew by {more}, and " in mine.reason
+
+
+@cases("family, name", ("mlx5", "rdma.packet_seq_err"), ("irdma", "ethtool.rx_crc_errors.nic"))
+def test_a_loss_of_nearly_all_is_a_loss(family, name, tmp_path):
+    """Catches: a cable that lets nothing through, called a counter that cannot be read."""
+    verdict, _ = cells(tmp_path, family, plant((name, 1 << 18)))
+    assert verdict.outcome is Outcome.FAIL
 
 
 @cases(

@@ -480,9 +480,7 @@ def test_an_error_in_a_cell_costs_its_own_check_and_a_warning_is_told(run):
     """Catches: a corrupted infoROM, or one sensor that does not answer, that costs all of a node."""
 
     def edit(seen) -> None:
-        table = re.sub(
-            r"(?m)^(2, .*Enabled), 0,", r"\1, [GPU requires reset],", seen["commands"]["gpus"]["out"]
-        )
+        table = re.sub(r"(?m)^(2, .*Enabled), 0,", r"\1, [Unknown Error],", seen["commands"]["gpus"]["out"])
         table = re.sub(r"[0-9.]+ W,", "[Unknown Error],", table, count=1)
         seen["commands"]["gpus"]["out"] = f"{table}WARNING: infoROM is corrupted at gpu 0000:00:08.0\n"
 
@@ -491,7 +489,36 @@ def test_an_error_in_a_cell_costs_its_own_check_and_a_warning_is_told(run):
     assert bad.keys() == {STATE.format("count"), STATE.format("ecc,gpu=2")}, bad
     assert all(outcome is Outcome.INCONCLUSIVE for outcome, _ in bad.values())
     assert "infoROM is corrupted at gpu 0000:00:08.0" in bad[STATE.format("count")][1]
-    assert "uncorrected.volatile.total is [GPU requires reset]" in bad[STATE.format("ecc,gpu=2")][1]
+    assert "uncorrected.volatile.total is [Unknown Error]" in bad[STATE.format("ecc,gpu=2")][1]
+
+
+HANDLE = "Unable to determine the device handle for GPU"
+
+
+@cases(
+    "row, exit_code, said, kept",
+    # It lists the others, and goes on.
+    (f"{HANDLE}2: 0000:00:08.0: Unknown Error", 0, f"3 GPUs, 4 planned, nvidia-smi says: {HANDLE}2", True),
+    (f"{HANDLE} 0000:00:08.0: GPU is lost.  Reboot the system", 15, "GPU is lost.  Reboot", True),
+    (r"\1, [GPU requires reset],\2", 0, "nvidia-smi says: GPU 2: ecc.errors.uncorrected", True),
+    # It ends at the first of them.
+    (None, 15, f"0 GPUs, 4 planned, nvidia-smi says: {HANDLE} 0000:00:08.0: GPU is lost", False),
+)
+def test_a_lost_gpu_fails_by_its_name_and_costs_no_other(run, row, exit_code, said, kept):
+    """Catches: a GPU that fell off the bus, told as 34 cells of four GPUs that cannot be read."""
+
+    def edit(seen) -> None:
+        listed = seen["commands"]["gpus"]
+        listed["exit_code"] = exit_code
+        lost = f"{HANDLE} 0000:00:08.0: GPU is lost.  Reboot the system to recover this GPU\n"
+        listed["out"] = re.sub(r"(?m)^(2, .*Enabled), 0,(.*)$", row, listed["out"]) if row else lost
+
+    look(run, edit)
+    bad = {cell: found for cell, found in cells(run).items() if "gpu_state" in cell}
+    outcome, reason = bad.pop(STATE.format("count"))
+    assert outcome is Outcome.FAIL and said in reason
+    assert all(outcome is Outcome.INCONCLUSIVE for outcome, _ in bad.values())
+    assert not kept or all("gpu=2" in cell for cell in bad), bad
 
 
 @cases(
