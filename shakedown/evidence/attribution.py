@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from shakedown.evidence.job_folder import unlike_given
+from shakedown.evidence.job_folder import expanded, unlike_given
 from shakedown.evidence.orders import digest, plan_findings
 from shakedown.evidence.signatures import (
     Digest,
@@ -49,7 +49,7 @@ from shakedown.run.ownership import (
     journals_of,
     writers,
 )
-from shakedown.slurm.client import parse_show_job
+from shakedown.slurm.client import fields, parse_show_job
 
 PLACE = f"{RAW}/{CHAIN}"
 
@@ -186,10 +186,17 @@ def _account(folder: Path, name: str, record: JobRecord, order: Order) -> Iterat
     except BadInput as refused:
         yield SealFinding(f"{RAW}/{name}/{ACCOUNT}", refused.what)
         return
-    said = {"job": state.job, "state": state.state}
-    for field, value in said.items():
-        if (written := getattr(record, field)) != value and record.problem is None:
+    if record.problem is not None:
+        return
+    if state.restarts:
+        yield SealFinding(place, f"Slurm's own record has {state.restarts} restarts: what was first is gone")
+    said = {"job": state.job, "state": state.state, "exit_code": state.exit_code, "started": state.started}
+    for field, value in (*said.items(), ("test", fields(text).get("JobName"))):
+        if value is not None and (written := getattr(record, field)) != value:
             yield SealFinding(place, f"says {field} {written}, Slurm's own record {value}")
+    there = set(expanded(fields(text).get("NodeList", "")))
+    if there and there != set(record.nodes):
+        yield SealFinding(place, f"says {', '.join(record.nodes)[:200]}, Slurm's own record other nodes")
 
 
 # What holds the bundle together (checksums, a verdict that follows from the raw files) is checked before, in

@@ -124,7 +124,7 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
     munge = ""
     for line in lines:
         if found := _FAILED.match(line) or _GONE.match(line):
-            for node in _expanded(found["hosts"]):
+            for node in expanded(found["hosts"]):
                 if node in nodes and how.get(node) in (None, _NODE):
                     how[node] = found["how"]
         elif found := _MUNGE.match(line):
@@ -184,7 +184,7 @@ def _lines(job_folder: Path) -> Iterator[str]:
         yield from text.splitlines()
 
 
-def _expanded(hosts: str) -> Iterator[str]:
+def expanded(hosts: str) -> Iterator[str]:
     """Yield the names of a host list of Slurm's, `n[1-2,7],login`; nothing of what is not understood."""
     for found in _HOSTS.finditer(hosts):
         if not found["ranges"]:

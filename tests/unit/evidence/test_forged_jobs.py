@@ -15,6 +15,7 @@ from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perfte
 
 from shakedown.onnode import noted
 from shakedown.records.base import Outcome
+from shakedown.run import chain
 from tests.kit.cases import cases
 from tests.kit.key import NEEDS_SSH_KEYGEN
 
@@ -132,6 +133,18 @@ def job_run_twice_in_its_folder(w: World) -> None:
         for node in ("n1", "n2"):
             w.sign(node, name, ended)
         w.chain(name, ended + 1)
+
+
+# What Slurm's own record says otherwise than job.json, which says that all is well: how, and what names it.
+ACCOUNTS: dict[str, str] = {
+    "changes Slurm's own record, ExitCode=0:0 to ExitCode=0:9": "says exit_code 0:0, Slurm's own record 0:9",
+    "changes Slurm's own record, Restarts=0 to Restarts=3": "Slurm's own record has 3 restarts",
+    "changes Slurm's own record, StartTime=2026 to StartTime=2025": "Slurm's own record 2025",
+    "changes Slurm's own record, JobName=fabric to JobName=other": "Slurm's own record other.ib_write_bw",
+    "changes Slurm's own record, Restarts=0 to NodeList=n[1-3]": "Slurm's own record other nodes",
+    "changes Slurm's own record, JobName= to JobName=x JobState=COMPLETED ": "says twice: JobState",
+    "changes Slurm's own record, =COMPLETED to =NODE_FAIL": "Slurm's own record NODE_FAIL",
+}
 
 
 def counters_removed(w: World) -> None:
@@ -310,6 +323,25 @@ def test_forged_job_is_named(world, forgery):
     assert not found.authentic and found.differs
     said = [str(finding) for finding in found.findings]
     assert any(FORGERIES[forgery] in line for line in said), said[:10]
+
+
+@pytest.mark.parametrize("forgery", ACCOUNTS)
+def test_what_slurm_says_of_a_job_is_held_against_its_record(world, forgery, monkeypatch):
+    """Catches: a job that failed, ran again, elsewhere or at another time, and a record that says PASS."""
+    old, _, new = forgery.partition(", ")[2].partition(" to ")
+    real, folder = chain.add, Path(WRITE).name
+
+    def add(raw: Path, name: str, order: str, account: str, sign: object) -> None:
+        assert old in account or name != folder
+        real(raw, name, order, account.replace(old, new) if name == folder else account, sign)
+
+    monkeypatch.setattr(chain, "add", add)
+    all_signed_anew(world)
+    reseal(world.run, world.vendor)
+    found = world.verify()
+    assert not found.authentic and any(ACCOUNTS[forgery] in str(one) for one in found.findings), (
+        found.findings
+    )
 
 
 @cases(

@@ -140,6 +140,31 @@ def test_what_is_done_on_the_share_is_named_or_harmless(world, forgery):
     assert FORGERIES[forgery] in told if FORGERIES[forgery] else told == "", told[:600]
 
 
+# What root of another node does beside n1's outputs before n1 signs, and what n1 says; nothing: it signs.
+BEFORE_SIGNING: dict[str, str] = {
+    "puts a pipe in a job's folder before its nodes sign, nodes.txt": "nodes.txt is not a plain file",
+    "puts a link in a job's folder before its nodes sign, nodes.txt": "Too many levels of symbolic links",
+    "puts a pipe in a job's folder before its nodes sign, outputs.n2.jsonl": "",
+    "grows a file to a terabyte before its nodes sign, outputs.n2.jsonl": "",
+    "grows a file to a terabyte before its nodes sign, another.n1.txt": "",
+    "puts a pipe in a job's folder before its nodes sign, another.n1.txt": "",
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("forgery", BEFORE_SIGNING)
+def test_a_node_signs_or_says_why_not(world, forgery, capsys):
+    """Catches: a job's last step that waits for ever, or ends for want of memory, and nothing is signed."""
+    name, end = Path(LATENCY).name, world.jobs()[-1][2]
+    what, _, place = forgery.rpartition(", ")
+    act = piped if "pipe" in what else linked if "link" in what else huge
+    act(world.run / LATENCY / place)
+    world.sign("n1", name, end, status=bool(BEFORE_SIGNING[forgery]))
+    assert BEFORE_SIGNING[forgery] in capsys.readouterr().err
+    signed = json.loads((world.run / LATENCY / "signed.n1.json").read_text())
+    assert "outputs.n1.jsonl" in signed["files"] and "another.n1.txt" not in signed["files"]
+
+
 NOBODY = 54_321
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user")
 # What another user tries on a run that the submit host made; `{}` is the run's folder.
