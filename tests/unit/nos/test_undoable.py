@@ -274,6 +274,25 @@ def test_only_what_the_role_typed_is_its_own():
     assert general.whose(read, None) == read
 
 
+def test_where_the_role_never_ran_nothing_is_its_own():
+    """Catches rows and profiles of somebody's that are called ROCE, or stand beside them, typed over."""
+    wanted = render("sonic", intent())
+    found = sonic.merged(wanted, PLATFORM)
+    found["WRED_PROFILE"]["ROCE"]["green_max_threshold"] = "7"
+    found["PORT"]["Ethernet0"]["mtu"] = "4000"
+    nv = json.loads(json.dumps(render("cumulus", intent())))
+    nv["qos"]["roce"]["mode"] = "lossy"
+    for golden, read in (
+        (wanted, sonic.difference(wanted, found)),
+        (nv, nvue.difference(render("cumulus", intent()), nv)),
+    ):
+        assert read["changes"], golden
+        assert general.others_settings(read) == []  # by name and place
+        assert len(general.others_settings(general.whose(read, []))) == len(read["changes"])
+        typed = [[c["where"], c["setting"], c["from"]] for c in read["changes"]]
+        assert general.others_settings(general.whose(read, typed)) == []
+
+
 def test_the_way_back_of_sonic_is_exactly_what_was_kept():
     """Catches a row of ours that stays, a range of somebody's that stays split, and others' fields."""
     wanted = render("sonic", intent())
