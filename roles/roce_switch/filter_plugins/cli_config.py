@@ -41,8 +41,13 @@ _SYSTEM = re.compile(
 )
 
 
-# A line of the log, which a terminal shows between others: `%LINEPROTO-5-UPDOWN:`, and OS10's with its date.
-_LOG = re.compile(r"(^|\s)%[A-Z][A-Z0-9_]*-[0-7]-[A-Z0-9_]+:|^<\d{1,3}>1 \d{4}-\d\d-\d\dT")
+# A line of the log, which a terminal shows between others: it begins as one, at the left edge, with its date
+# or with `%LINEPROTO-5-UPDOWN:`. An event handler's `regex %LINEPROTO-5-UPDOWN: .*` is a line like any other.
+_LOG = re.compile(
+    r"([*.]?(\d{4} )?[A-Z][a-z]{2} +\d{1,2} (\d{4} )?\d\d:\d\d.*|\d{4}-\d\d-\d\dT.*|\d[\w:.]*: .*"
+    r"|%\w+-\w+:\w+ )?%[A-Z]\w*(-\w+)?-[0-7]-[A-Z0-9_]+:|<\d{1,3}>1 \d{4}-\d\d-\d\dT"
+    r"|Broadcast message from \S+@|Message from syslogd@"
+)
 
 
 def paths(text: str) -> list[Path]:
@@ -51,7 +56,7 @@ def paths(text: str) -> list[Path]:
     stack: list[tuple[int, str]] = []
     for raw in text.splitlines():
         line = raw.strip()
-        if not line or line.startswith(("!", "#")) or line in ("end", "exit") or _LOG.search(line):
+        if not line or line.startswith(("!", "#")) or line in ("end", "exit") or _LOG.match(raw):
             continue
         indent = len(raw) - len(raw.lstrip())
         while stack and stack[-1][0] >= indent:
@@ -334,7 +339,7 @@ def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
 
 def _json(printed: str) -> dict[str, Any]:
     """A JSON object that a terminal showed, with lines of the log between."""
-    lines = [line for line in printed.splitlines() if not _LOG.search(line)]
+    lines = [line for line in printed.splitlines() if not _LOG.match(line)]
     found: dict[str, Any] = json.loads("\n".join(lines) or "{}")
     return found
 
@@ -421,8 +426,8 @@ def undoable(nos: str, told: dict[str, str], timeout_s: int) -> list[str]:
                 "a commit saves at once (service configuration session commit save startup-config): a "
                 "restart on trial would start with the new configuration: take that line away first"
             )
-    free = re.search(r"(\d+) bytes free", told["space"])
-    if free and int(free[1]) < _LEAST_FREE_BYTES:
+    free = re.search(r"(\d[\d,]*) bytes free", told["space"])
+    if free and int(free[1].replace(",", "")) < _LEAST_FREE_BYTES:
         reasons.append(f"{free[1]} bytes are free on its flash; undoing and saving need {_LEAST_FREE_BYTES}")
     return reasons
 

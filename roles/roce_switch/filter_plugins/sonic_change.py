@@ -293,6 +293,19 @@ def pending(printed: str) -> dict[str, Any]:
     return {"own": "shakedown-undo" if own else "", "strangers": strangers, "litter": []}
 
 
+def unknown_timers(printed: str) -> list[str]:
+    """The timers that somebody set by hand, whose command, such as a script, does not tell what it does."""
+    timers = re.findall(r"(?m)^\s*(\S+)\.timer\s+\S+\s+\S+\s+\S+\s+(.*)$", printed)
+    # systemd-run names them run-..., and describes them by what they run; a unit's own description is prose.
+    return [
+        f"{name} ({' '.join(what.split()[:4])[:60]})"
+        for name, what in timers
+        if (re.fullmatch(r"run-[a-z]\w+", name) or re.match(r"(\[systemd-run\] )?/", what))
+        and name != "shakedown-undo"
+        and not _GOES_BACK.search(what)
+    ]
+
+
 def _split(wanted: Tables, found: Tables) -> dict[tuple[str, str], Fields]:
     """Ranges (`Ethernet0|3-4`) that say something else of a queue than what is wanted."""
     out = {}
@@ -461,6 +474,7 @@ class FilterModule:
             "roce_switch_sonic_effective": effective,
             "roce_switch_sonic_undo": undo,
             "roce_switch_sonic_pending": pending,
+            "roce_switch_sonic_unknown_timers": unknown_timers,
             "roce_switch_sonic_original": original,
             "roce_switch_sonic_back": back,
         }

@@ -51,6 +51,8 @@ REMOTE = {"running": "feature tacacs+\naaa authentication login default group ta
             {"space": "flash: 2056916992 bytes total (40960 bytes free)\n"},
             "40960 bytes are free on its flash",
         ),
+        ("eos", {"space": "  62,480,097,280 bytes total (62,277,025,792 bytes free)\n"}, ""),
+        ("eos", {"space": "  62,480,097,280 bytes total (40,960 bytes free)\n"}, "40,960 bytes are free"),
     ],
 )
 def test_a_change_whose_undo_would_not_run_is_refused_in_one_line(nos, told, words):
