@@ -252,16 +252,28 @@ _TRIAL = re.compile(
     r"(?ms)^scheduler job name shakedown-undo\s*?\n.*?(?:^end-job\s*?\n|(?=^scheduler ))"
     r"|^scheduler schedule name shakedown-undo\s*?\n(?:[ \t]+[^\n]*\n)*|^feature scheduler\s*?\n"
 )
-# Words for a secret, a type before one (`7 0822455D0A16`), a trap's community, and who a URL logs in as.
-_SECRET = re.compile(
-    r"(?i)\b((\w+-)?(password|passphrase|secret|community|token|psk|key)(-\w*string)?|md5|sha(-?\d+)?|auth|priv"
-    r"|authentication text|snmp-server host \S+|[5-9](?= (?=\S*[^\W\d])(?=\S*\d)\S{6}))(?=[ =,:\"']+\S)"
-    r"(?! (permit|expired|required|is|was)\b).*|(?<=://)[^@/ ]+(?=@)"
+# What a switch has beside the rules for any text (shakedown.run.secret_kinds): words for a secret, a
+# type before one (`7 0822455D0A16`), a trap's community. And who a URL logs in as.
+_WORDS = (
+    r"(?i)((?<![a-z])(passw(?:or)?d|passphrase|passkey|secret|credentials?|community|token|psk|(?:api|ssh)?key"
+    r"|(?:bind|root)-?pw)(-[\w-]*string|-map|-name)?|\b(md5|message-digest|sha(-?\d+)?|auth|priv|ssh-(rsa|ed25519)"
+    r"|authentication text|authentication-type simple|snmp-server host \S+"
+    r"|[5-9](?= (?=\S*[^\W\d])(?=\S*\d)\S{6})))"
 )
+_SECRET = re.compile(
+    _WORDS + r"(?=[ =,:\"']+\S)(?! (permit|expired|required|is|was)\b).*|(?<=://)[^@/ ]+(?=@)"
+)
+_NAMED, _QUOTED = re.compile(_WORDS), re.compile(r"""(['"])[^'"\s:,{}[\]]+\1(?!\s*:)""")
 
 
 def masked(line: str) -> str:
-    """A line that may be shown: what follows a word for a secret is not."""
+    """A line that may be shown: by the rules for any text, and without what follows a word for a secret."""
+    from shakedown.run.redact import redact  # here, because every fork of Ansible loads all filters
+    from shakedown.run.secret_kinds import MASK
+
+    line = redact(line).replace(MASK, "***")
+    if named := _NAMED.search(line):  # an error quotes a value before it says of what
+        line = _QUOTED.sub(r"\1***\1", line[: named.start()]) + line[named.start() :]
     return _SECRET.sub(lambda m: f"{m[1] or ''} ***".strip(), line)
 
 

@@ -220,10 +220,20 @@ def undo(now: list[Tree], before: list[Tree], wanted: Tree, stored: list[Tree]) 
         if str(is_) == str(was) or any(p[: len(path)] == path and len(p) > len(path) for p in (*has, *had)):
             continue  # alike, or an empty part that has something in it on the other side
         if path not in ours or str(is_) not in (str(ours[path]), str(told.get(path))):
-            left.append(".".join(path))
+            left.append(_shown(path))
             continue
         back[path] = was
     return {"patch": _patch(back), "left": left}
+
+
+# NVUE has communities for keys: what stands below a word for a secret may be one.
+_SECRET = re.compile(r"communit|passw|passphrase|secret|token|psk|(^|[-_])key")
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    """A leaf's place, without what may be a secret in it."""
+    named = next((n for n, key in enumerate(path, 1) if _SECRET.search(key.lower())), len(path))
+    return ".".join((*path[:named], "***") if path[named:] else path)
 
 
 def patch(wanted: Tree) -> list[Tree]:

@@ -153,6 +153,7 @@ def cli_unread(running: str) -> list[str]:
     # As above: only the systems with a command line pay for it.
     from shakedown.nos.system import refuse_error_text
     from shakedown.records.reading import BadInput
+    from shakedown.run.redact import redact
 
     # What a command says instead of a configuration is its first line; a banner may say anything below.
     first = next((line for line in running.splitlines() if line.strip()), "")
@@ -165,7 +166,9 @@ def cli_unread(running: str) -> list[str]:
     if _PAGER.search(running):
         return ["running configuration: a pager (--More--) cut it off; read it again without one"]
     if not re.search(r"(?m)^interface \S", running):  # a prompt, a refusal in odd words, a lock
-        return [f"running configuration: no interface is in it ({first.strip()[:60]!r}); read it again"]
+        return [
+            f"running configuration: no interface is in it ({redact(first.strip())[:60]!r}); read it again"
+        ]
     return []
 
 

@@ -250,6 +250,15 @@ def test_on_cumulus_only_our_leaves_go_back():
     undo = nvue.undo([{"set": now}], [{"set": old}], wanted, [])
     assert undo["left"] == ["system.aaa.user.eve.hashed-password"]
     assert "system" not in str(undo["patch"])
+    agent = {"readonly-community": {"Zq7": {"access": {"any": {}}}}, "enable": "on"}
+    agent |= {"trap-destination": {"10.0.0.1": {"community-password": {"Zq7": {}}}}}
+    now["system"] = {"snmp-server": agent, "ssh": {"authorized-key": {"Zq7": {"key": "Zq7"}}}}
+    assert nvue.undo([{"set": now}], [{"set": old}], wanted, [])["left"] == [
+        "system.snmp-server.enable",
+        "system.snmp-server.readonly-community.***",
+        "system.snmp-server.trap-destination.10.0.0.1.community-password.***",
+        "system.ssh.authorized-key.***",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,20 @@ interface Vlan1 / hsrp 1 / authentication text Zq7
 key chain a / key 1 / key-string 7 Zq7
 daemon T / exec /usr/bin/TerminAttr -ingestauth=key,Zq7 -x
 copy ftp://eve:Zq7@10.1.1.1/x
-aaa x 7 Zq7822455D0A"""
+aaa x 7 Zq7822455D0A
+snmp-server community-map Zq7 context x
+snmp community-name Zq7
+event-handler x / action bash curl -H "Authorization: Bearer Zq7Zq7Zq7" https://hook
+event-handler x / action bash curl -H "Authorization: Basic Zq7Zq7Zq7==" https://hook
+event-handler x / action bash curl -u admin:Zq7 https://hook
+mac security / key-octet-string 0 Zq7
+mac security / key 12 7 Zq7
+key 1234 cryptographic-algorithm AES_128_CMAC key-octet-string 7 Zq7
+username eve sshkey ssh-rsa Zq7
+interface Vlan1 / authentication-type simple Zq7
+area 0 authentication message-digest Zq7
+ldap bind-pw Zq7
+passwd Zq7"""
 
 
 @pytest.mark.parametrize("line", SECRETS.splitlines())
@@ -314,6 +327,22 @@ def test_a_failure_tells_what_failed_and_no_configuration():
     assert cli.told({"msg": "return code 1", "stderr": "no patch"}, "") == "return code 1 no patch"
     assert cli.told({"msg": "Token expired"}, "") == "Token expired"
     assert cli.told({"msg": '{"password": "Zq7"}'}, "") == '{"password ***'
+    for text in (
+        "config apply-patch: {'TACPLUS': {'global': {'passkey': 'Zq7'}}}",
+        "ERROR 'auth_password': 'Zq7'",
+        "[Warning] SNMP_COMMUNITY|Zq7 not found",
+        '{"SNMP_COMMUNITY": {"Zq7": {"TYPE": "RO"}}}',
+        '{"MACSEC_PROFILE": {"a": {"primary_cak": "Zq7"}}}',
+        "Error: value 'Zq7' for readonly-community invalid",
+        "nv set: 'Zq7' is no valid community",
+        "Authorization: Basic Zq7Zq7Zq7==",
+        "Connection to https://10.0.0.1?token=Zq7",
+    ):
+        told = cli.told({"msg": text}, "")
+        assert "Zq7" not in told and "***" in told and told[:4] == text[:4], told
+    assert cli.told({"msg": "Error: value '9000' of mtu is too large"}, "").endswith(
+        "'9000' of mtu is too large"
+    )
     assert cli.told({}, "the change failed") == "the change failed"
     loop = {"msg": "One or more items failed", "results": [{}, {"failed": True, "msg": "% Invalid input"}]}
     assert cli.told(loop, "") == "% Invalid input"
