@@ -46,7 +46,7 @@ _SYSTEM = re.compile(
 _LOG = re.compile(
     r"([*.]?(\d{4} )?[A-Z][a-z]{2} +\d{1,2} (\d{4} )?\d\d:\d\d.*|\d{4}-\d\d-\d\dT.*|\d[\w:.]*: .*"
     r"|%\w+-\w+:\w+ )?%[A-Z]\w*(-\w+)?-[0-7]-[A-Z0-9_]+:|<\d{1,3}>1 \d{4}-\d\d-\d\dT"
-    r"|Broadcast message from \S+@|Message from syslogd@"
+    r"|Broadcast message from \S+@|Message from syslogd@|The system is going down for "
 )
 
 
@@ -98,7 +98,9 @@ def _single(line: str) -> Iterable[str]:
     return [f"{match['head']} {number} {match['tail']}" for number in _numbers(match["list"])]
 
 
-def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> dict[str, Any]:
+def compare(
+    wanted: str, found: str, owned: list[str], everything: str = "", typed: Iterable[list[str]] = ()
+) -> dict[str, Any]:
     """Compare two configurations.
 
     Args:
@@ -108,6 +110,8 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
             wanted is too much. Everything else on the switch is left alone.
         everything: the running configuration with the defaults that are hidden in `found`. What stands there
             is there; nothing in it is too much.
+        typed: place, setting and value of what earlier runs typed: what of it is not wanted any more is too
+            much, save on ports that are not ours now.
 
     Returns:
         differences (one line each, for people), changes (the table: port, setting, from, to, whose), commands
@@ -124,7 +128,21 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
     twofold = {path for path in want if path in there and rivals[path]}
     missing = [path for path in want if path not in there or path in twofold]
     rivals = {path: rivals[path] for path in missing}
-    extra = [path for path in have if path not in set(want) and any(re.search(o, _text(path)) for o in owned)]
+    earlier = {_path(one) for one in typed}
+    sections = {path[0] for path in want}
+    extra = [
+        path
+        for path in have
+        if path not in set(want)
+        and (
+            any(re.search(o, _text(path)) for o in owned)
+            or (
+                path in earlier
+                and (path[0] in sections or not _section(path))
+                and not any(_rival(path, w) for w in want)
+            )
+        )
+    ]
     # What holds one policy takes another only after the first is gone; other values are typed over.
     extra += [r for some in rivals.values() for r in some if r not in extra and r[-1].startswith(_ATTACHED)]
     # A section that goes takes its lines along; a line that is typed anew under a new value needs no "no".
@@ -133,6 +151,14 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
     ours = [path for path in have if path in set(want) or path in set(extra) or path in replaced]
     changes = [_change(path, rivals[path], have) for path in missing]
     changes += [_change(path, [path], have, gone=True) for path in extra if path not in replaced]
+    # A policy that a port of somebody else's hangs on is not the role's to change, whatever its name.
+    if any(
+        path[-1].startswith(_ATTACHED) and _OURS.search(path[-1]) and path not in {*want, *extra, *earlier}
+        for path in have
+    ):
+        for one in changes:
+            if not one["port"] and _OURS.search(" ".join(one.values())):
+                one["whose"] = "other"
     return {
         "differences": [
             f"shows both: {_text(p)} and {', '.join(r[-1] for r in rivals[p])}"
@@ -266,8 +292,22 @@ _SECRET = re.compile(
 _NAMED, _QUOTED = re.compile(_WORDS), re.compile(r"""(['"])[^'"\s:,{}[\]]+\1(?!\s*:)""")
 
 
+# What may not be a secret, whatever stands before it: words, names in capitals, ports, numbers, addresses.
+_PLAIN = re.compile(
+    r"[a-z]*(-[a-z0-9]+)*|[A-Z]?[a-z]+|[A-Z0-9]{1,5}|[A-Z]+([-_][A-Z0-9]+)*|\W*"
+    r"|([A-Z]?[a-z]+|[A-Z]{1,4}|[A-Za-z]*(GigE|Ethernet|Channel|Serial))[-_]?\d{1,5}([/.:]\d+)*"
+    r"|[a-z]*([A-Z][a-z]+)?(GigE|Ethernet)|\d[\d./:,-]*[a-z%]{0,4}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*(/\d+)?"
+)
+
+
 def masked(line: str) -> str:
-    """A line that may be shown: by the rules for any text, and without what follows a word for a secret."""
+    """A line that may be shown: what follows a word for a secret is not, and no word that may be one."""
+    words = _keyless(line).split(" ")
+    return " ".join(word if _PLAIN.fullmatch(word.strip("\"'(),;:.*")) else "***" for word in words)
+
+
+def _keyless(line: str) -> str:
+    """What was said, by the rules for any text, and without what follows a word for a secret."""
     from shakedown.run.redact import redact  # here, because every fork of Ansible loads all filters
     from shakedown.run.secret_kinds import MASK
 
@@ -284,7 +324,7 @@ def told(result: dict[str, Any], otherwise: str) -> str:
     ]  # of a loop, the one that failed
     result = failed[-1] if failed else result
     text = f"{result.get('msg') or otherwise} {result.get('stderr') or ''}"
-    lines = [masked(line.strip()) for line in text.splitlines() if line.strip()]
+    lines = [_keyless(line.strip()) for line in text.splitlines() if line.strip()]
     if len(lines) > 5:
         lines = [line for line in lines if _WENT_WRONG.search(line)][:3] or lines[:2]
     return "\n".join(lines)[:4000]
@@ -295,16 +335,17 @@ _WENT_WRONG = re.compile(r"(?i)^\W*%|error|invalid|refused|time")
 _GOES_BACK = re.compile(r"(?m)^\s*(rollback |reload\b|configure replace |copy \S+ (running|startup)-config)")
 
 
-def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
+def pending(nos: str, told: dict[str, str], controller: str) -> dict[str, Any]:
     """The trials that a switch still runs, by name: whose they are, by their names, and what is left over.
 
     Args:
         nos: eos or nxos.
         told: what the switch printed: sessions (EOS, JSON); running, checkpoints and schedules (NX-OS).
+        controller: this machine, which the trials of its runs are named after.
 
     Returns:
-        own (the session or checkpoint of this role's trial, or ""), strangers (one line each) and litter (the
-        commands that take away what an ended run left without a timer).
+        own (the session or checkpoint of this machine's trial, or ""), strangers (one line each; also a run
+        elsewhere that has no timer yet) and litter (the commands that take away what an ended run left).
     """
     if nos == "eos":
         sessions = _json(told["sessions"]).get("sessions", {})
@@ -314,11 +355,8 @@ def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
             for name, one in timed.items()
         }
         names = {name: name for name in timed}
-        litter = [
-            f"configure session {name} abort"
-            for name, one in sessions.items()
-            if one["state"] == "pending" and name.startswith("shakedown-")
-        ]
+        bare = [n for n, one in sessions.items() if one["state"] == "pending" and n.startswith("shakedown-")]
+        away = "configure session {} abort"
     else:
         jobs = dict(
             re.findall(
@@ -336,16 +374,23 @@ def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
                     checkpoint = re.search(r"checkpoint (\S+)", jobs[job])
                     names[schedule] = checkpoint[1] if checkpoint else schedule
         kept = re.findall(r"(?m)^\s*\d+\) (shakedown-\S+?):", told["checkpoints"])
-        litter = [f"no checkpoint {name}" for name in kept if name not in names.values()]
-    own = [names[one] for one in names if one.startswith("shakedown-")]
+        bare = [name for name in kept if name not in names.values()]
+        away = "no checkpoint {}"
+    ours = re.compile(rf"shakedown-\d+-{re.escape(controller)}(-undo)?")
+    own = [name for name in names.values() if ours.fullmatch(name)]
     return {
         "own": own[0] if own else "",
         "strangers": [
-            f"{one} of {users.get(one) or 'a user that the switch does not tell'}"
-            for one in names
-            if names[one] not in own
+            f"{name if name.startswith('shakedown-') else one} of {users.get(one) or 'an unknown user'}"
+            for one, name in names.items()
+            if name not in own
+        ]
+        + [
+            f"{name}, begun or left by another run ({away.format(name)})"
+            for name in bare
+            if not ours.fullmatch(name)
         ],
-        "litter": litter,
+        "litter": [away.format(name) for name in bare if ours.fullmatch(name)],
     }
 
 
@@ -370,10 +415,20 @@ def original(before: str, wanted: str, owned: list[str]) -> dict[str, list[Path]
     }
 
 
-def back(kept: dict[str, list[list[str]]], wanted: str, owned: list[str]) -> dict[str, Any]:
-    """The way back: `wanted` and `owned` of a comparison in which the role's own lines are too much."""
+def back(
+    kept: dict[str, list[list[str]]], wanted: str, owned: list[str], typed: list[list[str]]
+) -> dict[str, Any]:
+    """The way back: `wanted` and `owned` of a comparison in which the role's own lines are too much.
+
+    Args:
+        kept: as of `original`.
+        wanted: what this role would type now.
+        owned: as in `compare`.
+        typed: place, setting and value of what its runs typed, maybe for another intent and other ports.
+    """
     lines = [tuple(path) for section in kept.values() for path in section]
-    ours = [p for p in paths(wanted) if _section(p) in kept and not (len(p) == 1 and _section(p))]
+    every = dict.fromkeys([*paths(wanted), *map(_path, typed)])
+    ours = [p for p in every if _section(p) in kept and not (len(p) == 1 and _section(p))]
     known = "|".join(re.escape(name) for name in kept if name) or "$^"
     return {
         "wanted": "".join("   " * (len(path) - 1) + path[-1] + "\n" for path in lines),
@@ -381,6 +436,11 @@ def back(kept: dict[str, list[list[str]]], wanted: str, owned: list[str]) -> dic
         "owned": [f"^(?=(?!interface )|(?:{known}) /)(?:{one.removeprefix('^')})" for one in owned]
         + [f"^{re.escape(_text(path))}$" for path in ours],
     }
+
+
+def _path(typed: list[str]) -> Path:
+    """A line by its place, setting and text."""
+    return (*(typed[0].split(" / ") if typed[0] else ()), typed[2])
 
 
 def _section(path: Path) -> str:

@@ -257,6 +257,14 @@ def original(document: list[Tree], wanted: Tree) -> dict[str, object]:
     return {json.dumps(path): had.get(path) for path in _leaves(wanted)}
 
 
+def set_since(now: list[Tree], before: list[Tree]) -> Tree:
+    """What a configuration has otherwise than an earlier one, as `wanted`."""
+    has, had = _leaves(_set(now)), _leaves(_set(before))
+    return back(
+        {json.dumps(p): has.get(p) for p in sorted({*has, *had}) if str(has.get(p)) != str(had.get(p))}
+    )
+
+
 def back(kept: dict[str, object]) -> Tree:
     """The settings to have on the way back to an original."""
     tree_: Tree = {}
@@ -305,26 +313,24 @@ def _names(key: str) -> list[str]:
     return names
 
 
-def pending(revisions: Tree) -> Tree:
+def pending(revisions: Tree, controller: str) -> Tree:
     """The revisions that wait to be confirmed, from `nv config revision -o json`: ours by their message."""
     waiting = {
         name: one
         for name, one in revisions.items()
         if isinstance(one, dict) and one.get("state") == "confirm"
     }
-    own = [name for name, one in waiting.items() if _MESSAGE in _told(one, "message")]
+    own = [name for name, one in waiting.items() if f"shakedown on {controller}" in _told(one, "message")]
     return {
         "own": own[0] if own else "",
         "strangers": [
             f"revision {name} of {', '.join(_told(one, 'user')) or 'a user that the switch does not tell'}"
+            + "".join(f" ({text})" for text in _told(one, "message") if text.startswith("shakedown"))
             for name, one in waiting.items()
             if name not in own
         ],
         "litter": [],
     }
-
-
-_MESSAGE = "shakedown"
 
 
 def _told(tree_: object, key: str) -> list[str]:
@@ -357,6 +363,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by name."""
         return {
+            "roce_switch_nvue_set": set_since,
             "roce_switch_nvue_tree": tree,
             "roce_switch_nvue_difference": difference,
             "roce_switch_nvue_refusals": refusals,

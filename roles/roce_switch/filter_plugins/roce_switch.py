@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import getpass
 import json
+import os
 import re
+import socket
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,9 +122,17 @@ def not_done(nos: str) -> list[str]:
     return list(known(nos).not_done)
 
 
-def ports(fabric: Intent, cabled: list[dict[str, Any]], switch: str) -> list[dict[str, Any]]:
-    """Every port of a switch that carries RoCE: those with hosts, then those of its links to switches."""
-    return [*cabled, *links.link_ports(fabric, switch)]
+def ports(
+    fabric: Intent, cabled: list[dict[str, Any]], switch: str, kept: Intent | None = None
+) -> list[dict[str, Any]]:
+    """Every port of a switch that carries RoCE: those with hosts, then those of its links to switches.
+
+    On the way back of Enterprise SONiC also those that were `kept` and are cabled no more.
+    """
+    found = [*cabled, *links.link_ports(fabric, switch)]
+    named = {entry["port"] for entry in found}
+    gone = [name.removeprefix("mtu ") for name in kept or {} if name.startswith("mtu ")]
+    return found + [{"port": name} for name in gone if name not in named]
 
 
 def leaf_program(source: str) -> str:
@@ -294,6 +307,73 @@ _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _DAY_MIN = 24 * 60
 
 
+def controller(_: object = "") -> str:
+    """The name under which runs on this machine leave their trials; a container has another."""
+    name = socket.gethostname()
+    machine, space = Path("/etc/machine-id"), Path("/proc/self/ns/pid")
+    known = name + (machine.read_text() if machine.is_file() else "")
+    known += str(space.stat().st_ino) if space.exists() else ""
+    return f"{re.sub('[^A-Za-z0-9]+', '-', name)[:12]}-{zlib.crc32(known.encode()):08x}"
+
+
+def claim(path: str) -> dict[str, Any]:
+    """Take a switch for this run of Ansible, among all runs of this machine, whoever's they are.
+
+    Args:
+        path: a link whose target says whose the switch is.
+
+    Returns:
+        held (who has it, or why it is not to be had; "" if ours) and ended (whether a run that ended had it).
+    """
+    # A task's own process is one of many; its parent is the run.
+    link, mine = Path(path), _run()
+    folder = os.open(link.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # until it is closed
+        holder = str(link.readlink()) if link.is_symlink() else ""
+        words = holder.split()
+        elsewhere = words[-3:-2] != mine.split()[-3:-2]
+        if holder not in ("", mine) and (elsewhere or _began(words[1]) == words[-1]):
+            return {"held": f"{holder}. If it is gone, remove {link}", "ended": False}
+        link.unlink(missing_ok=True)
+        link.symlink_to(mine)
+    except OSError as error:  # another user's, in a folder in which only he may take it away
+        return {"held": f"{link} is not ours to take ({error.strerror})", "ended": False}
+    finally:
+        os.close(folder)
+    return {"held": "", "ended": holder not in ("", mine)}
+
+
+def unclaim(path: str) -> bool:
+    """Leave a switch to other runs; whether it was ours."""
+    link = Path(path)
+    if not link.is_symlink() or str(link.readlink()) != _run():
+        return False
+    link.unlink()
+    return True
+
+
+def _run() -> str:
+    """This run of Ansible: a filter works in a process of one task, whose parent is the run."""
+    return (
+        f"process {os.getppid()} of {getpass.getuser()} on {controller()} since {_began(str(os.getppid()))}"
+    )
+
+
+def _began(process: str) -> str:
+    """When a process began, in ticks; "" if it is gone. Without /proc: "-" as long as it is there."""
+    if Path("/proc/self/stat").exists():
+        stat = Path("/proc", process, "stat")
+        return stat.read_text().rpartition(")")[2].split()[19] if stat.exists() else ""
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:  # another user's
+        pass
+    return "-"
+
+
 def closed(window: str, trial_s: int, now: str = "") -> list[str]:
     """Why no change may begin now; empty if it may.
 
@@ -350,6 +430,32 @@ def change_table(read: Intent, switch: str, nos: str = "") -> list[str]:
     ] + risk
 
 
+def whose(read: Intent, typed: list[list[str]] | None) -> Intent:
+    """The same reading, in which the role's own is only what it typed itself: a name is no proof.
+
+    Args:
+        read: what `compare` of a system gives.
+        typed: place, setting and value of all that earlier runs typed; None where that was not kept.
+    """
+    mine = {tuple(one) for one in typed or ()} | {(one[0], "row") for one in typed or ()}
+    changes = [
+        {**one, "whose": "other"}
+        if typed is not None
+        and one["whose"] == "role"
+        and not mine & {(one["where"], one["setting"], one["from"]), (one["where"], one["setting"])}
+        else one
+        for one in read.get("changes", [])
+    ]
+    return {**read, "changes": changes} if changes else read
+
+
+def typed(read: Intent) -> list[list[str]]:
+    """What a change types, as `whose` asks for it."""
+    return [
+        [one["where"], one["setting"], one["to"]] for one in read.get("changes", []) if one["to"] != "absent"
+    ]
+
+
 def others_settings(read: Intent) -> list[str]:
     """The settings that would be changed and are somebody else's."""
     return [
@@ -380,6 +486,11 @@ class FilterModule:
             "roce_switch_error_free": error_free,
             "roce_switch_lost": lost,
             "roce_switch_closed": closed,
+            "roce_switch_controller": controller,
+            "roce_switch_claim": claim,
+            "roce_switch_unclaim": unclaim,
             "roce_switch_change_table": change_table,
+            "roce_switch_whose": whose,
+            "roce_switch_typed": typed,
             "roce_switch_others_settings": others_settings,
         }

@@ -170,16 +170,19 @@ def original(found: Tables, wanted: Tables) -> dict[str, Any]:
 
 
 def back(kept: dict[str, Any], found: Tables) -> dict[str, Any]:
-    """The rows to have on the way back to an original. A profile that others' rows name by now stays."""
+    """The rows to have on the way back to an original. What others' rows name by now stays."""
     tables: dict[str, Any] = {}
+    # CONFIG_DB names a row by its key alone, in a field that says which table: dscp_to_tc_map, wred_profile.
     used = {
-        row.get("profile")
-        for key, row in found.get("BUFFER_PG", {}).items()
-        if f"BUFFER_PG|{key}" not in kept
+        value.strip("[]").rpartition("|")[2]  # earlier releases name the table, too: [WRED_PROFILE|ROCE]
+        for table, key, fields in _rows(found)
+        if f"{table}|{key}" not in kept
+        for value in fields.values()
+        if isinstance(value, str)
     }
     for name, row in kept.items():
         table, _, key = name.partition("|")
-        if table == "BUFFER_PROFILE" and key in used:
+        if key in used and not any((row or {}).values()):
             continue
         tables.setdefault(table, {})[key] = row
     return tables
@@ -275,21 +278,27 @@ _GOES_BACK = re.compile(
 )
 
 
-def pending(printed: str) -> dict[str, Any]:
-    """The timers that may change the configuration, from `systemctl list-units --type=timer` and `ls`.
+def pending(printed: str, controller: str) -> dict[str, Any]:
+    """The timers that may change the configuration, from `systemctl list-units --type=timer`, `ls`, the link.
 
-    A transient timer's description is its command. The role's own trial is one whose record lies there.
+    A transient timer's description is its command. The role's own trial is one whose record lies there, with
+    this machine for its owner; a record without one is of an earlier release.
     """
     timers = re.findall(r"(?m)^\s*(\S+)\.timer\s+\S+\s+\S+\s+\S+\s+(.*)$", printed)
-    own = {"roce-trial.json", "before-roce.json"} <= set(printed.split())
+    owner = "".join(re.findall(r"(?m)^owner=(\S+)", printed))
+    recorded = {"roce-trial.json", "before-roce.json"} <= set(printed.split())
     strangers = [
         f"timer {name} ({found[0]})"
         for name, what in timers
         if name != "shakedown-undo" and (found := _GOES_BACK.search(what))
     ]
-    strangers += [
-        f"timer {name}, without its record" for name, _ in timers if name == "shakedown-undo" and not own
-    ]
+    if owner not in ("", controller):
+        strangers.append(
+            f"the one of a run on {owner} (if that run is gone, and its timer: rm roce-trial.owner)"
+        )
+    elif not recorded:
+        strangers += [f"timer {name}, without its record" for name, _ in timers if name == "shakedown-undo"]
+    own = recorded and owner in ("", controller)
     return {"own": "shakedown-undo" if own else "", "strangers": strangers, "litter": []}
 
 

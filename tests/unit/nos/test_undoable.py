@@ -197,7 +197,7 @@ def test_the_way_back_of_a_command_line_is_exactly_what_was_kept(nos):
     assert kept == {"": [], f"interface {one}": [[f"interface {one}"], [f"interface {one}", "mtu 1500"]]}
     both = cli_text(nos, intent())
     running = "hostname changed\n" + both + "vlan 7\n"
-    way = cli.back(kept, both, owned)
+    way = cli.back(kept, both, owned, [])
     read = cli.compare(way["wanted"], running, way["owned"])
     typed = read["commands"]
     assert f"interface {one}" in typed and "mtu 1500" in typed
@@ -207,10 +207,73 @@ def test_the_way_back_of_a_command_line_is_exactly_what_was_kept(nos):
         if other in line or "vlan" in line or "hostname" in line or "description" in line
     ]
     assert cli.compare(way["wanted"], before, way["owned"])["differences"] == []
+    # A port that is cabled no more, and a line of an earlier intent: what was typed is known.
+    first = wanted + "qos of an earlier intent\n"
+    made = json.loads(json.dumps(general.typed(cli.compare(first, before, owned))))
+    way = cli.back(kept, "", [], made)
+    again = cli.compare(way["wanted"], first, way["owned"])["commands"]
+    assert "no qos of an earlier intent" in again and "mtu 1500" in again
+    assert set(again) >= {line for line in typed if line.startswith("no ") and "ROCE" in line}
+    # The next run takes it away, too, and nothing from a port that is not ours now.
+    later = cli.compare(cli_text(nos, intent(), [{**ports[0], "port": other}]), first, [], "", made)
+    assert "no qos of an earlier intent" in later["commands"] and f"interface {one}" not in later["commands"]
     # What refers to a policy goes before the policy.
     assert [line for line in typed if line.startswith("no ") and "ROCE" in line][-1].startswith(
         ("no qos", "no wred", "no class", "no dcb", "no trust", "no policy")
     )
+
+
+ATTACHED = {
+    "eos": "service-profile ROCE",
+    "nxos": "service-policy type qos input ROCE-IN",
+    "os9": "dcb-map ROCE",
+    "os10": "trust-map dscp ROCE",
+}
+
+
+@pytest.mark.parametrize("nos", ATTACHED)
+def test_what_somebody_elses_port_hangs_on_is_his_whatever_its_name(nos):
+    """Catches another's policy that is called ROCE rewritten, or ours taken away under his port."""
+    wanted, owned = cli_text(nos, intent()), cli_owned(nos, intent())
+    his = f"interface Ethernet9/9\n   {ATTACHED[nos]}\n"
+    shared = next(path[0] for path in cli.paths(wanted) if len(path) > 1 and "ROCE" in path[0])
+    read = cli.compare(wanted, f"{shared}\n   something of his\n{his}", owned)
+    named = [c for c in read["changes"] if not c["port"] and "ROCE" in f"{c['where']} {c['setting']}"]
+    assert {c["whose"] for c in named} == {"other"}
+    made = general.typed(cli.compare(wanted, "hostname leaf1\n", owned))
+    way = cli.back(cli.original("hostname leaf1\n", wanted, owned), wanted, owned, made)
+    read = cli.compare(way["wanted"], wanted + his, way["owned"], "", made)
+    gone = [c for c in read["changes"] if c["to"] == "absent" and not c["port"] and "ROCE" in c["from"]]
+    assert gone and {c["whose"] for c in gone} == {"other"}
+    # A port of ours that is cabled no more is not somebody else's.
+    mine = [*made, ["interface Ethernet9/9", "policy", ATTACHED[nos]]]
+    read = cli.compare(way["wanted"], wanted + his, way["owned"], "", mine)
+    assert not [c for c in read["changes"] if c["whose"] == "other"]
+
+
+def test_only_what_the_role_typed_is_its_own():
+    """Catches another admin's value typed over, or his line taken away, because its port carries ours."""
+    wanted, owned = cli_text("eos", intent()), cli_owned("eos", intent())
+    port, other = (f"interface {name}" for name in PORTS["eos"])
+    made = json.loads(json.dumps(general.typed(cli.compare(wanted, f"{port}\n", owned))))
+    mtu = next(line for place, _, line in made if place == port and line.startswith("mtu"))
+    hers = f"{port}\n   mtu 4000\n   priority-flow-control priority 5 no-drop"
+    found = wanted.replace(f"{port}\n   {mtu}", hers)
+    found = found.replace("watchdog action drop\n", "watchdog action notify-only\n")
+    read = cli.compare(wanted, found, owned)
+    assert "other" not in {c["whose"] for c in read["changes"]}  # by name and place alone
+    told = general.others_settings(general.whose(read, made))
+    assert sorted(one.split(" (")[1] for one in told) == [
+        "mtu 4000)",
+        "priority-flow-control pause watchdog action notify-only)",
+        "priority-flow-control priority 5 no-drop)",
+    ]
+    # What an earlier intent typed is the role's; where nothing of it was kept, nothing is said anew.
+    earlier = general.whose(
+        cli.compare(wanted, wanted.replace(mtu, "mtu 4200"), owned), [*made, [port, "mtu", "mtu 4200"]]
+    )
+    assert general.others_settings(earlier) == [f"{other} mtu (mtu 4200)"]
+    assert general.whose(read, None) == read
 
 
 def test_the_way_back_of_sonic_is_exactly_what_was_kept():
@@ -242,6 +305,11 @@ def test_the_way_back_of_sonic_is_exactly_what_was_kept():
     assert not [c for c in sonic.difference(back, running, [], wanted)["changes"] if c["whose"] == "other"]
     used = {**running, "BUFFER_PG": {**running["BUFFER_PG"], "Ethernet8|3": {"profile": profile}}}
     assert profile not in sonic.back(kept, used).get("BUFFER_PROFILE", {})
+    map_used = {
+        **running,
+        "PORT_QOS_MAP": {**running["PORT_QOS_MAP"], "Ethernet8": {"dscp_to_tc_map": "ROCE"}},
+    }
+    assert "DSCP_TO_TC_MAP" in back and "DSCP_TO_TC_MAP" not in sonic.back(kept, map_used)
     undone = sonic.undo(sonic.merged(back, running), running, back)
     assert undone["target"] == running and undone["left"] == []
 
