@@ -147,18 +147,16 @@ def compare(
     extra += [r for some in rivals.values() for r in some if r not in extra and r[-1].startswith(_ATTACHED)]
     # A section that goes takes its lines along; a line that is typed anew under a new value needs no "no".
     extra = [path for path in extra if path[:-1] not in set(extra)]
+    used = _in_use(have, extra, {*want, *earlier})
+    stays = [path for path in extra if path in used]
+    extra = [path for path in extra if path not in used]
     replaced = {rival for some in rivals.values() for rival in some}
     ours = [path for path in have if path in set(want) or path in set(extra) or path in replaced]
     changes = [_change(path, rivals[path], have) for path in missing]
     changes += [_change(path, [path], have, gone=True) for path in extra if path not in replaced]
-    # A policy that a port of somebody else's hangs on is not the role's to change, whatever its name.
-    if any(
-        path[-1].startswith(_ATTACHED) and _OURS.search(path[-1]) and path not in {*want, *extra, *earlier}
-        for path in have
-    ):
-        for one in changes:
-            if not one["port"] and _OURS.search(" ".join(one.values())):
-                one["whose"] = "other"
+    # What somebody else makes use of is not the role's to change, whatever its name.
+    for path, one in zip([*missing, *(p for p in extra if p not in replaced)], changes, strict=True):
+        one["whose"] = "other" if path[:1] in used else one["whose"]
     return {
         "differences": [
             f"shows both: {_text(p)} and {', '.join(r[-1] for r in rivals[p])}"
@@ -174,7 +172,59 @@ def compare(
         "wanted": [_text(path) for path in want],
         "found": [_text(path) for path in [*ours, *(p for p in want if p in there and p not in set(have))]],
         "running": [_text(path) for path in ours],
+        "stays": [_told_use(path, used) for path in stays],
     }
+
+
+# How a line makes use of a policy, and how that policy's own line reads.
+_USES = (
+    (r"service-profile (?P<name>\S+)", "qos profile {name}"),
+    (
+        r"service-policy ((in|out)put )?type (?P<type>\S+) ((in|out)put )?(?P<name>\S+)",
+        "policy-map type {type} {name}",
+    ),
+    (r"service-policy (?P<type>input|output) (?P<name>\S+)", "policy-map-{type} {name}"),
+    (r"class (type \S+ )?(?P<name>\S+)", "class-map (.* )?{name}"),
+    (r"dcb-map (?P<name>\S+)", "dcb-map {name}"),
+    (r"trust-map dscp (?P<name>\S+)", "trust dscp-map {name}"),
+    (r"qos-map traffic-class (?P<name>\S+)", "qos-map traffic-class {name}"),
+    (r"service-queue \d+ qos-policy (?P<name>\S+)", "qos-policy-output {name}"),
+    (r"wred \S+ (?P<name>\S+)", "wred-profile {name}"),
+    (r"random-detect (?P<name>\S+)", "wred {name}"),
+)
+_PROSE = re.compile(r"(description|name|remark|alias|hostname|banner|snmp-server) ")
+
+
+def _in_use(have: list[Path], gone: list[Path], ours: set[Path]) -> dict[Path, Path]:
+    """The policies of ours of which somebody else's line makes use, by that line; and theirs in turn."""
+    heads = [path for path in have if len(path) == 1 and _OURS.search(path[0])]
+    going, used = set(gone), {}
+    users = [p for p in have if p not in ours and not any(p[: n + 1] in going for n in range(len(p)))]
+    while users:
+        user = users.pop()
+        for head in heads:
+            if head not in used and user[:1] != head and _makes_use(user[-1], head[0]):
+                used[head] = user
+                users += [path for path in have if path[:1] == head != path]
+    return used
+
+
+def _makes_use(line: str, head: str) -> bool:
+    """Whether a line names this policy: as is known, or in words that are not."""
+    for how, policy in _USES:
+        if match := re.fullmatch(how, line):
+            words = {word: re.escape(text) for word, text in match.groupdict().items()}
+            return bool(re.fullmatch(policy.format(**words), head))
+    name = head.rpartition(" ")[2]
+    return bool(re.search(rf"(?<!\S){re.escape(name)}(?!\S)", line) and not _PROSE.match(line))
+
+
+def _told_use(path: Path, used: dict[Path, Path]) -> str:
+    """What stays, and for whom: a policy of ours by which another of ours stays is for the same."""
+    user = used[path]
+    while user[:1] in used:
+        user = used[user[:1]]
+    return f"{_text(path)} (in use: {masked(_text(user))})"
 
 
 _ATTACHED = ("service-policy", "service-profile", "trust-map", "qos-map", "dcb-map")
@@ -262,6 +312,9 @@ def undo(before: str, now: str, wanted: str, owned: list[str], stored: str = "")
     takes = [p for p in added if p in ours and not any(o[: len(p)] == p for o in others)]
     takes = [p for p in takes if len(p) > 1 or not p[0].startswith("interface ")]
     takes = [path for path in takes if path[:-1] not in set(takes)]
+    used = _in_use(new, takes, ours)
+    held_up = [_told_use(path, used) for path in takes if path in used]
+    takes = [path for path in takes if path not in used]
     back = [p for p in gone if any(p[: n + 1] in replaced for n in range(len(p)))]
     held = [p for p in back if any(_rival(o, p) for o in others)]
     left = [*others, *(path for path in gone if path not in set(back))]
@@ -269,7 +322,7 @@ def undo(before: str, now: str, wanted: str, owned: list[str], stored: str = "")
     return {
         "commands": _commands([(*path[:-1], _undone(path[-1])) for path in reversed(takes)])
         + _commands([path for path in back if path not in held]),
-        "left": [("" if path in has else "no ") + masked(_text(path)) for path in told],
+        "left": [("" if path in has else "no ") + masked(_text(path)) for path in told] + held_up,
     }
 
 

@@ -265,16 +265,35 @@ def set_since(now: list[Tree], before: list[Tree]) -> Tree:
     )
 
 
-def back(kept: dict[str, object]) -> Tree:
-    """The settings to have on the way back to an original."""
+def back(kept: dict[str, object], found: Tree | None = None) -> Tree:
+    """The settings to have on the way back to an original. A profile that others' ports name by now stays."""
     tree_: Tree = {}
+    stays_ = bool(stays(kept, found or {}))
     for name, value in kept.items():
-        *above, last = json.loads(name)
+        path = json.loads(name)
+        if stays_ and path[:3] == _OUR_PROFILE and value is None:
+            continue
         here = tree_
-        for key in above:
+        for key in path[:-1]:
             here = here.setdefault(key, {})
-        here[last] = value
+        here[path[-1]] = value
     return tree_
+
+
+_OUR_PROFILE = ["qos", "congestion-control", PROFILE]
+
+
+def stays(kept: dict[str, object], found: Tree) -> list[str]:
+    """The profile of ours that `back` leaves, and for whom."""
+    ours = [json.loads(name) for name in kept]
+    users = [
+        ".".join(path)
+        for path, value in _leaves(found).items()
+        if path[:1] == ("interface",) and path[2:] == ("qos", "congestion-control", "profile")
+        if value == PROFILE and list(path) not in ours
+    ]
+    left = any(path[:3] == _OUR_PROFILE and kept[json.dumps(path)] is None for path in ours)
+    return [f"{'.'.join(_OUR_PROFILE)} (in use: {users[0]})"] if users and left else []
 
 
 def _set(document: list[Tree]) -> Tree:
@@ -371,5 +390,6 @@ class FilterModule:
             "roce_switch_nvue_patch": patch,
             "roce_switch_nvue_original": original,
             "roce_switch_nvue_back": back,
+            "roce_switch_nvue_stays": stays,
             "roce_switch_nvue_pending": pending,
         }

@@ -169,23 +169,47 @@ def original(found: Tables, wanted: Tables) -> dict[str, Any]:
     return kept
 
 
+# Which table's row a field names by its key. A field of a later release may name any.
+_NAMES = {
+    "tc_to_pg_map": "TC_TO_PRIORITY_GROUP_MAP",
+    "pfc_to_queue_map": "MAP_PFC_PRIORITY_TO_QUEUE",
+    "profile": "BUFFER_PROFILE",
+    "profile_list": "BUFFER_PROFILE",
+    **{table.lower(): table for table in ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "SCHEDULER", "WRED_PROFILE")},
+}
+
+
+def in_use(kept: dict[str, Any], found: Tables) -> dict[str, str]:
+    """The rows that were not there before, and of which others' rows make use by now: by name, whose row."""
+    used: dict[str, str] = {}
+    users = [row for row in _rows(found) if f"{row[0]}|{row[1]}" not in kept]
+    for name, row in kept.items():
+        table, _, key = name.partition("|")
+        if any(value is not None for value in (row or {}).values()) or key not in found.get(table, {}):
+            continue
+        for other, at, fields in users:
+            for field, value in fields.items():
+                # Earlier releases name the table, too: [WRED_PROFILE|ROCE].
+                named = {one.strip("[] ").rpartition("|")[2] for one in str(value).split(",")}
+                if key in named and _NAMES.get(field.removeprefix("decap_"), table) == table:
+                    used.setdefault(name, f"{other}|{at} {field}")
+    return used
+
+
 def back(kept: dict[str, Any], found: Tables) -> dict[str, Any]:
     """The rows to have on the way back to an original. What others' rows name by now stays."""
     tables: dict[str, Any] = {}
-    # CONFIG_DB names a row by its key alone, in a field that says which table: dscp_to_tc_map, wred_profile.
-    used = {
-        value.strip("[]").rpartition("|")[2]  # earlier releases name the table, too: [WRED_PROFILE|ROCE]
-        for table, key, fields in _rows(found)
-        if f"{table}|{key}" not in kept
-        for value in fields.values()
-        if isinstance(value, str)
-    }
+    used = in_use(kept, found)
     for name, row in kept.items():
-        table, _, key = name.partition("|")
-        if key in used and not any((row or {}).values()):
-            continue
-        tables.setdefault(table, {})[key] = row
+        if name not in used:
+            table, _, key = name.partition("|")
+            tables.setdefault(table, {})[key] = row
     return tables
+
+
+def stays(kept: dict[str, Any], found: Tables) -> list[str]:
+    """What `back` leaves, and for whom."""
+    return [f"{name} (in use: {user})" for name, user in in_use(kept, found).items()]
 
 
 def unsaved(running: Tables, startup: Tables) -> list[str]:
@@ -486,4 +510,5 @@ class FilterModule:
             "roce_switch_sonic_unknown_timers": unknown_timers,
             "roce_switch_sonic_original": original,
             "roce_switch_sonic_back": back,
+            "roce_switch_sonic_stays": stays,
         }
