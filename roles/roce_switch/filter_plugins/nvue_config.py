@@ -223,6 +223,10 @@ def undo(now: list[Tree], before: list[Tree], wanted: Tree, stored: list[Tree]) 
             left.append(_shown(path))
             continue
         back[path] = was
+    if users := [path for path, value in has.items() if _names_ours(path, value) and path not in back]:
+        gone = [path for path, was in back.items() if list(path[:3]) == _OUR_PROFILE and was is None]
+        back = {path: was for path, was in back.items() if path not in gone}
+        left += [f"{'.'.join(_OUR_PROFILE)} (in use: {'.'.join(users[0])})"] if gone else []
     return {"patch": _patch(back), "left": left}
 
 
@@ -283,14 +287,19 @@ def back(kept: dict[str, object], found: Tree | None = None) -> Tree:
 _OUR_PROFILE = ["qos", "congestion-control", PROFILE]
 
 
+def _names_ours(path: tuple[str, ...], value: object) -> bool:
+    """Whether a leaf is a port's use of the profile."""
+    of_a_port = path[:1] == ("interface",) and path[2:] == ("qos", "congestion-control", "profile")
+    return of_a_port and value == PROFILE
+
+
 def stays(kept: dict[str, object], found: Tree) -> list[str]:
     """The profile of ours that `back` leaves, and for whom."""
     ours = [json.loads(name) for name in kept]
     users = [
         ".".join(path)
         for path, value in _leaves(found).items()
-        if path[:1] == ("interface",) and path[2:] == ("qos", "congestion-control", "profile")
-        if value == PROFILE and list(path) not in ours
+        if _names_ours(path, value) and list(path) not in ours
     ]
     left = any(path[:3] == _OUR_PROFILE and kept[json.dumps(path)] is None for path in ours)
     return [f"{'.'.join(_OUR_PROFILE)} (in use: {users[0]})"] if users and left else []

@@ -179,21 +179,25 @@ _NAMES = {
 }
 
 
+def _user(table: str, key: str, rows: Iterable[tuple[str, str, Fields]]) -> str:
+    """The row, and its field, that makes use of this one; "" if none does."""
+    for other, at, fields in rows if table in _NAMES.values() else ():
+        for field, value in fields.items():
+            # Earlier releases name the table, too: [WRED_PROFILE|ROCE].
+            named = {one.strip("[] ").rpartition("|")[2] for one in str(value).split(",")}
+            if key in named and _NAMES.get(field.removeprefix("decap_"), table) == table:
+                return f"{other}|{at} {field}"
+    return ""
+
+
 def in_use(kept: dict[str, Any], found: Tables) -> dict[str, str]:
     """The rows that were not there before, and of which others' rows make use by now: by name, whose row."""
-    used: dict[str, str] = {}
     users = [row for row in _rows(found) if f"{row[0]}|{row[1]}" not in kept]
-    for name, row in kept.items():
-        table, _, key = name.partition("|")
-        if any(value is not None for value in (row or {}).values()) or key not in found.get(table, {}):
-            continue
-        for other, at, fields in users:
-            for field, value in fields.items():
-                # Earlier releases name the table, too: [WRED_PROFILE|ROCE].
-                named = {one.strip("[] ").rpartition("|")[2] for one in str(value).split(",")}
-                if key in named and _NAMES.get(field.removeprefix("decap_"), table) == table:
-                    used.setdefault(name, f"{other}|{at} {field}")
-    return used
+    there = [name.partition("|") for name, row in kept.items() if not _given(row or {})]
+    told = {
+        f"{table}|{key}": _user(table, key, users) for table, _, key in there if key in found.get(table, {})
+    }
+    return {name: user for name, user in told.items() if user}
 
 
 def back(kept: dict[str, Any], found: Tables) -> dict[str, Any]:
@@ -262,6 +266,8 @@ def undo(now: Tables, before: Tables, wanted: Tables, stored: Tables | None = No
                 continue  # buffermgrd's own
             was, ours, is_ = old.get(key), new.get(key), has.get(key)
             back, others = _back(was, ours, is_, told.get(key))
+            if back is None and is_ and (user := _user(table, key, _not_ours(now, before, wanted))):
+                back, others = is_, [*others, f"(in use: {user})"]
             left += [f"{table}|{key}{' ' * bool(o)}{o}" if table in wanted else table for o in others]
             if back == is_:
                 continue
@@ -275,6 +281,13 @@ def undo(now: Tables, before: Tables, wanted: Tables, stored: Tables | None = No
         if table in target and not target[table] and table not in before:
             del target[table]
     return {"target": target, "rows": rows, "patch": patch, "left": sorted(set(left))}
+
+
+def _not_ours(now: Tables, before: Tables, wanted: Tables) -> Iterable[tuple[str, str, Fields]]:
+    """Yield what stands otherwise than before, and not by this role."""
+    for table, key, fields in _rows(now):
+        ours, was = wanted.get(table, {}).get(key, {}), before.get(table, {}).get(key, {})
+        yield table, key, {f: v for f, v in fields.items() if v not in (ours.get(f), was.get(f))}
 
 
 def _back(

@@ -324,10 +324,20 @@ def test_a_row_in_use_stays_under_its_user_and_is_named():
         "SCHEDULER|roce.cnp (in use: QUEUE|Ethernet8|3 scheduler)",
         "WRED_PROFILE|ROCE (in use: QUEUE|Ethernet8|3 wred_profile)",
     ]
+    # What holds only a field of ours, such as a cable's length, nobody names.
+    assert (
+        sonic.stays({"CABLE_LENGTH|AZURE": {"Ethernet0": None}}, {"CABLE_LENGTH": {"AZURE": {}}, **now}) == []
+    )
     after = sonic.merged(sonic.back(kept, now), now)
     assert "TC_TO_QUEUE_MAP" not in after and "Ethernet0" not in after["PORT_QOS_MAP"]
     for table in ("DSCP_TO_TC_MAP", "WRED_PROFILE", "SCHEDULER", "BUFFER_PROFILE"):
         assert after[table] == wanted[table]
+    undo = sonic.undo(now, before, wanted)
+    assert set(sonic.stays(kept, now)) <= set(undo["left"])
+    assert (
+        undo["target"]["WRED_PROFILE"] == wanted["WRED_PROFILE"] and "TC_TO_QUEUE_MAP" not in undo["target"]
+    )
+    assert "Ethernet0" not in undo["target"]["PORT_QOS_MAP"] and "WRED_PROFILE" not in undo["rows"]
 
 
 def test_a_profile_in_use_stays_on_cumulus_and_is_named():
@@ -343,6 +353,9 @@ def test_a_profile_in_use_stays_on_cumulus_and_is_named():
     way = nvue.back(kept, now)
     assert "congestion-control" not in way["qos"] and way["qos"]["roce"]["mode"] is None
     assert way["interface"]["swp1"]["qos"]["congestion-control"] == {"profile": None}
+    undo = nvue.undo([{"set": now}], [{"set": before}], wanted, [])
+    assert said in undo["left"] and "congestion-control" not in undo["patch"][0]["unset"]["qos"]
+    assert undo["patch"][0]["unset"]["interface"]["swp1"]["qos"]["congestion-control"] == {"profile": {}}
 
 
 def test_only_what_the_role_typed_is_its_own():
