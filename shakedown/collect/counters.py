@@ -31,7 +31,14 @@ from shakedown.records.base import Stage
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
-from shakedown.run.nic_counters import WHEN, About, NodeCounters, counters_file, read_counters
+from shakedown.run.nic_counters import (
+    WHEN,
+    About,
+    NodeCounters,
+    counters_file,
+    read_counters,
+    without_impossible,
+)
 
 # Of which sources a counter is worked out (nics/rates.py); any other is of its own.
 _WORKED_OUT_OF = {
@@ -145,7 +152,7 @@ def read_nodes(
                 flaws[node] = RunProblem(kind="other", message=f"{file.name}: {stale}")
         if node not in flaws and (odd := _contradiction(both[0], both[1], job, (nics or {}).get(node, ()))):
             flaws[node] = RunProblem(kind="other", message=f"{counters_file(node, 'after')}: {odd}")
-        found[node] = NOT_READ if node in flaws else (both[0], both[1])
+        found[node] = NOT_READ if node in flaws else (both[0], without_impossible(*both))
     return found, flaws
 
 

@@ -25,6 +25,7 @@ from shakedown.records.wording import printable
 from shakedown.records.writing import write_aside
 from shakedown.report.write import outdated
 from shakedown.run.folder import (
+    ASIDE,
     JOBS,
     MOST_BYTES,
     PLAN,
@@ -105,14 +106,19 @@ def seal(folder: Path, key: Path) -> None:
         )
     for name in empty_folders(folder):
         (folder / name).rmdir()
+    names = list(run_files(folder))
+    if half := next((name for name in names if ASIDE.fullmatch(name.rpartition("/")[2])), None):
+        raise BadInput("is being written", fix="wait for who writes it, another seal?", file=folder / half)
     sums = "".join(
-        f"{hashlib.sha256(_content(folder / name)).hexdigest()}  {name}\n" for name in run_files(folder)
+        f"{hashlib.sha256(_content(folder / name)).hexdigest()}  {name}\n" for name in names
     ).encode()
     signature = signatures.sign(sums, key)
     # The old signature goes first, so that no moment shows one that does not belong.
     (folder / SIGNATURE).unlink(missing_ok=True)
     write_aside(folder / SUMS, sums)
     write_aside(folder / SIGNATURE, signature)
+    if (read_bytes(folder / SUMS), read_bytes(folder / SIGNATURE)) != (sums, signature):
+        raise BadInput("was sealed by another process as well", fix="seal it again, alone", file=folder)
 
 
 def verify(folder: Path, signers: Path | None, order: Path | None = None) -> Verification:

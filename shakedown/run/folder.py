@@ -30,7 +30,7 @@ from shakedown.records.reading import (
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem, Snapshot
 from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
-from shakedown.records.writing import HOST, write_aside
+from shakedown.records.writing import write_aside
 
 # A run folder may come from anywhere, so nothing in it is trusted: links and special files are refused,
 # paths must stay inside, every line is checked against its record, and what cannot be used is named by
@@ -413,18 +413,16 @@ def redacted_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterato
         yield name, content, redact_bytes(content)
 
 
-# As `aside_name` makes it, .NAME.PID.HOST-RANDOM.new; before it had no host.
-_ASIDE = re.compile(r"\..+\.(?P<process>\d{1,10})(?:\.(?P<host>[^.]*)-[0-9a-f]{8})?\.new")
+ASIDE = re.compile(r"\..+?\.(\d{1,10})(?:\.[0-9a-f]{8})?\.new")  # as `aside_of` names it
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
     """Yield the half-written files below a folder whose writers are gone; links are not followed."""
     for inside, _, files in os.walk(folder):
         for name in sorted(files):
-            named = _ASIDE.fullmatch(name)
+            named = ASIDE.fullmatch(name)
             path = Path(inside, name)
-            here = named and (named["host"] or HOST) == HOST
-            if named and not path.is_symlink() and not (here and _lives(int(named["process"]))):
+            if named and not path.is_symlink() and not _lives(int(named[1])):
                 yield path
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 
@@ -61,13 +61,12 @@ def writers(
     return {file: claimed.get(file) or by_name(file) for file in files if is_of_nodes(file)}
 
 
-def named_by(journal: Path, read: Callable[[Path], bytes] = read_output) -> list[str]:
-    """Return the files that a node's journal names. A damaged line, as of a node that died, names none."""
-    found = []
+def _named_by(journal: Path, read: Callable[[Path], bytes]) -> Iterator[str]:
+    """Yield the files that a node's journal names. A damaged line, as of a node that died, names none."""
     try:
         content = read(journal)
     except (BadInput, OSError):
-        return []
+        return
     for line in io.BytesIO(content) if b'"file"' in content else ():
         if len(line) < _LEAST_OF_A_RECORD:  # whoever grew it may have made millions
             continue
@@ -76,12 +75,11 @@ def named_by(journal: Path, read: Callable[[Path], bytes] = read_output) -> list
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and isinstance(record.get("file"), str):
-            found.append(record["file"])
-    return found
+            yield record["file"]
 
 
 def journals_of(
     folder: Path, nodes: Iterable[str], read: Callable[[Path], bytes] = read_output
 ) -> dict[str, list[str]]:
     """Return what the journals of a job's nodes name, by node; `read` opens them."""
-    return {node: named_by(folder / f"outputs.{node}.jsonl", read) for node in nodes}
+    return {node: list(_named_by(folder / f"outputs.{node}.jsonl", read)) for node in nodes}

@@ -18,6 +18,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
 from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord
+from shakedown.records.writing import aside_of, write_aside
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from tests.kit.archive import unpack
@@ -160,6 +161,26 @@ def test_a_hole_stays_one_in_the_copy_that_is_judged(tmp_path, sealed):
     bundle._copied(sealed, tmp_path / "copy", {})
     copy = tmp_path / "copy/raw/pad"
     assert copy.stat().st_blocks * 512 <= 2 << 20 and copy.read_bytes() == (sealed / "raw/pad").read_bytes()
+
+
+@pytest.mark.parametrize("moment", ["as it lists the files", "between its sums and its signature"])
+def test_two_that_seal_at_once_never_both_say_so_of_what_does_not_verify(sealed, keys, monkeypatch, moment):
+    """Catches: the other's half file sealed as one of the run's; one's sums with the other's signature."""
+    done = list[str]()
+
+    def meanwhile(path: Path, content: bytes) -> None:
+        done.append(path.name)
+        write_aside(path, content)
+        if len(done) == 2:  # the other has put its own there
+            write_aside(sealed / "SHA256SUMS", b"another list\n")
+
+    monkeypatch.setattr(bundle, "write_aside", meanwhile)
+    if moment.startswith("as"):
+        (sealed / aside_of("SHA256SUMS.sig")).write_bytes(b"half")
+        refused("is being written", bundle.seal, sealed, keys[0])
+        assert not done
+    else:
+        refused("sealed by another process", bundle.seal, sealed, keys[0])
 
 
 def test_forged_sums_do_not_verify(sealed, keys):

@@ -63,6 +63,18 @@ def test_both_ways_between_gpus_are_the_last_of_three_matrices():
     assert (matrix[0][1], matrix[2][2]) == (788.176, None)
 
 
+def test_a_gpu_that_could_not_be_copied_to_costs_itself_alone():
+    """Catches: one "N/A", which the sum leaves out, that makes the figures of every GPU unread."""
+
+    def change(run):
+        case = run["testcases"][0]
+        case["sum"] -= float(case["bandwidth_matrix"][0][1])
+        case["bandwidth_matrix"][0][1] = "N/A"
+
+    (row,) = parse_nvbandwidth(nvbandwidth(change)).tests[0].bandwidth_gb_per_s
+    assert [value is None for value in row] == [False, True, False, False]
+
+
 @pytest.mark.parametrize("status", ["Waived", "Not Found", "Error", "Running"])
 def test_nvbandwidth_tests_that_did_not_pass_have_no_values(status):
     """Catches a waived or failed test that looks measured."""
