@@ -15,7 +15,7 @@ from shakedown.nics.families import family_of
 from shakedown.nics.rates import impossible
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.reading import BadInput, read_as, read_evidence
-from shakedown.records.results import went_back
+from shakedown.records.results import unanswered, went_back
 
 # Eleven NICs with two thousand counters each have 1.5 MB; 60 MB of them took 35 s and 3 GB.
 _LARGEST = 4 << 20
@@ -27,11 +27,6 @@ _NEVER_BACK = (
     *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
     *("rdma.sent_pkts", "rdma.rcvd_pkts"),  # Soft-RoCE's (rxe_hw_counters.c)
 )
-
-
-def _unanswered(value: int) -> bool:
-    """Whether it is all ones, or below zero: what a driver gives where its device did not answer."""
-    return value >= 1 << 63 or value == (1 << 32) - 1
 
 
 _Source = Annotated[str, Field(min_length=1, max_length=128)]
@@ -201,7 +196,7 @@ def read_counters(path: Path) -> NodeCounters:
     return NodeCounters(
         {
             e.device: by_known_names(
-                family_of(e.driver, e.device), {n: v for n, v in e.counters.items() if not _unanswered(v)}
+                family_of(e.driver, e.device), {n: v for n, v in e.counters.items() if not unanswered(v)}
             )
             for e in found.devices
         },
@@ -210,7 +205,7 @@ def read_counters(path: Path) -> NodeCounters:
         {
             e.device: About(
                 *(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev),
-                {**e.unread, **{n: f"the driver said {v}" for n, v in e.counters.items() if _unanswered(v)}},
+                {**e.unread, **{n: f"the driver said {v}" for n, v in e.counters.items() if unanswered(v)}},
             )
             for e in found.devices
         },
