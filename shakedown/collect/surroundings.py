@@ -7,18 +7,13 @@ outside it decides nothing, unless it lacks more than that can take (docs/decisi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 
-from pydantic import TypeAdapter, ValidationError
-
-from shakedown.benchmarks.base.contract import TcpPath, TcpPaths
+from shakedown.benchmarks.base.contract import TcpPath
 from shakedown.collect.outputs import Told
 from shakedown.intent.nic import NicSpec
 from shakedown.onnode.host import MOST_OTHERS
 from shakedown.onnode.pin import cpu_set
-from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.results import Load, Measurement, RunProblem
 from shakedown.records.wording import BLAMES, printable
 from shakedown.run.nic_counters import HostReading, NodeCounters, OtherProcess
@@ -35,23 +30,6 @@ _SHORTEST_S = 1.0
 _MOST_NAMED = 2
 Both = tuple[NodeCounters, NodeCounters]
 Nics = Sequence[NicSpec | TcpPath]
-_PATHS = TypeAdapter(TcpPaths)
-
-
-def rails_of(jobs: Jobs, spec: JobSpec) -> dict[str, tuple[NicSpec | TcpPath, ...]]:
-    """Return by node the NICs of the fabric, or, without one, the interfaces that a job's data go over."""
-    paths: TcpPaths = {}
-    with suppress(ValidationError):  # its benchmark refuses it
-        paths = _PATHS.validate_python(spec.settings.get("paths", {}))
-    nics = {node: jobs.nics.get(node) or paths.get(node) for node in spec.nodes}
-    return {node: own for node, own in nics.items() if own}
-
-
-def rails_text(jobs: Jobs, spec: JobSpec) -> str:
-    """Return what the nodes of a job are told of each other's NICs; empty: nothing."""
-    keep = {"rail", "netdev", "ipv4"}
-    told = {node: [nic.model_dump(include=keep) for nic in own] for node, own in rails_of(jobs, spec).items()}
-    return json.dumps(told) + "\n" if told else ""
 
 
 def over_nics(m: Measurement) -> bool:

@@ -10,6 +10,7 @@ that cannot sign says why on standard error; `shakedown verify --order` then nam
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -20,10 +21,13 @@ from typing import Any
 from shakedown.onnode.counters import unwritable
 from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER, forget, node_name, notes_of
-from shakedown.records.writing import write_aside
 from shakedown.run.ownership import LINK, MANIFEST, is_of_nodes, journals_of, writers
 from shakedown.run.redact import redact_bytes
 from shakedown.run.service import SIGNER, sign
+from shakedown.run.share import Share
+
+# Of what is a link, another user's, gone meanwhile, no plain file, or larger than anybody reads.
+_NO_OUTPUT = (errno.ELOOP, errno.EPERM, errno.ENOENT, None)
 
 
 def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[str, Any]:
@@ -31,20 +35,26 @@ def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[
 
     `first`: it also vouches for what no other node's name is on.
     """
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.is_symlink())
-    mine = {node, ""} if first else {node}
-    owner, notes = writers(names, nodes, journals_of(folder, nodes if first else [node])), notes_of(folder)
+    share, mine, notes = Share(folder.parents[1]), {node, ""} if first else {node}, notes_of(folder)
+    journals = journals_of(folder, nodes if first else [node], share.read)
+    owner = writers(share.names(folder), nodes, journals)
     # What this node noted it wrote, whoever claims it since.
     wrote = {name for name in (*notes.files, *notes.lines) if is_of_nodes(name)}
     files, changed = {}, sorted(wrote - owner.keys())
     for name in (name for name, writer in owner.items() if writer in mine or name in wrote):
-        content = (folder / name).read_bytes()
+        try:
+            content = share.read(folder / name)
+        except OSError as error:
+            if error.errno in _NO_OUTPUT:
+                changed += [name] if name in wrote else []
+                continue
+            raise
         if notes.differ(name, content):
             changed.append(name)
             continue
         clean = redact_bytes(content)
         if clean != content:  # else it would be done later, and be no longer what was signed
-            write_aside(folder / name, clean)
+            share.write(folder / name, clean)
         files[name] = hashlib.sha256(clean).hexdigest()
     return {
         "schema": 1,
@@ -65,11 +75,12 @@ def main(argv: list[str], path: str = SIGNER) -> int:
         return 2
     folder, node, order = Path(argv[0]), node_name(), os.environ.get(ORDER, "")
     try:
-        nodes = (folder / "nodes.txt").read_text(encoding="ascii").split()
+        share = Share(folder.parents[1])
+        nodes = share.read(folder / "nodes.txt").decode("ascii").split()
         first = os.environ.get("SLURM_PROCID", "0") == "0"
         document = manifest(folder, node, nodes, first=first)
         text = json.dumps(document, indent=1) + "\n"
-        write_aside(folder / MANIFEST.format(node=node), text.encode())
+        share.write(folder / MANIFEST.format(node=node), text.encode())
     except OSError as error:
         return unwritable(node, folder, error)
     except ValueError as error:
@@ -81,7 +92,7 @@ def main(argv: list[str], path: str = SIGNER) -> int:
         print(f"{node}: its outputs are not signed: {path}: {error}", file=sys.stderr)
         return 1
     link = json.dumps({"schema": 1, **signed}, indent=1) + "\n"
-    write_aside(folder / LINK.format(node=node), link.encode())
+    share.write(folder / LINK.format(node=node), link.encode())
     forget(folder)
     if changed := document.get("changed"):
         print(

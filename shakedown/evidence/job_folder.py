@@ -20,9 +20,10 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from shakedown.benchmarks.base.contract import rails_of
 from shakedown.benchmarks.config.odd_parts import OF_CLOCKS
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
-from shakedown.plan.jobs import JobSpec, job_and_attempt
+from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.reading import (
     LARGEST_OUTPUT,
     BadInput,
@@ -123,7 +124,7 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
     munge = ""
     for line in lines:
         if found := _FAILED.match(line) or _GONE.match(line):
-            for node in _expanded(found["hosts"]):
+            for node in expanded(found["hosts"]):
                 if node in nodes and how.get(node) in (None, _NODE):
                     how[node] = found["how"]
         elif found := _MUNGE.match(line):
@@ -183,7 +184,7 @@ def _lines(job_folder: Path) -> Iterator[str]:
         yield from text.splitlines()
 
 
-def _expanded(hosts: str) -> Iterator[str]:
+def expanded(hosts: str) -> Iterator[str]:
     """Yield the names of a host list of Slurm's, `n[1-2,7],login`; nothing of what is not understood."""
     for found in _HOSTS.finditer(hosts):
         if not found["ranges"]:
@@ -271,25 +272,30 @@ _LIST = TypeAdapter(dict[str, str | None], config=ConfigDict(strict=True))
 MISSING, OTHER = "is missing", "is not what was ordered"
 CHANGED = "is not what it was when the job had ended"
 
-SPEC, SOFTWARE, _ = BEFORE_IT_RUNS
+SPEC, SOFTWARE, RAILS = BEFORE_IT_RUNS
 NODES = "nodes.txt"  # the nodes that a job's script runs on, one a line, as it notes them when it begins
 
 
-def given(spec: JobSpec) -> dict[str, str]:
-    """Return what a job's programs read of their order, by file."""
+def given(jobs: Jobs, spec: JobSpec) -> dict[str, str]:
+    """Return what a job's programs read of their order and of each other's NICs, by file."""
     files = {SPEC: json.dumps(spec.settings, indent=1) + "\n"}
     if spec.software:
         sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
         files[SOFTWARE] = json.dumps(sources, indent=1) + "\n"
-    return files
+    keep = {"rail", "netdev", "ipv4"}
+    told = {node: [nic.model_dump(include=keep) for nic in own] for node, own in rails_of(jobs, spec).items()}
+    return {**files, RAILS: json.dumps(told) + "\n"} if told else files
 
 
-def unlike_given(folder: Path, spec: JobSpec) -> dict[str, str]:
+def unlike_given(folder: Path, jobs: Jobs, spec: JobSpec) -> dict[str, str]:
     """Return which files that a job was given are missing from its folder, or not what they were."""
     from shakedown.run.redact import redact, redact_bytes  # a fifth of a second, which few runs need
 
-    found = {}
-    for name, text in given(spec).items():
+    due_files = given(jobs, spec)
+    found = {name: OTHER for name in BEFORE_IT_RUNS if name not in due_files and (folder / name).exists()}
+    if RAILS in due_files and not (folder / RAILS).exists() and not _were_told(folder):
+        del due_files[RAILS]
+    for name, text in due_files.items():
         # As secrets' names are gone from it: a target is called `environment`.
         due, how = json.loads(redact(text)), ""
         try:
@@ -304,6 +310,11 @@ def unlike_given(folder: Path, spec: JobSpec) -> dict[str, str]:
         if how:
             found[name] = how
     return found
+
+
+def _were_told(folder: Path) -> bool:
+    """Return whether a job's nodes knew each other's NICs, which earlier releases did not tell them."""
+    return any(b'"astray"' in read_output(path) for path in folder.glob("counters.*.json"))
 
 
 def note_contents(folder: Path) -> str:
@@ -416,21 +427,22 @@ class Lost:
 
 
 def lost_files(
-    folder: Path, job: JobRecord, spec: JobSpec, outputs: Iterable[OutputRecord], *, alone: bool
+    folder: Path, job: JobRecord, jobs: Jobs, spec: JobSpec, outputs: Iterable[OutputRecord], *, alone: bool
 ) -> Lost:
     """Return which files of a job are lost; of one that ended badly every cell has its reason anyhow.
 
     Args:
         folder: the job's.
         job: what Slurm said of it.
-        spec: what was planned.
+        jobs: the run's, and
+        spec: what was planned of this one.
         outputs: the journal.
         alone: the job failed with some nodes alone, and the others' outputs count (`told_by_tasks`).
     """
     if (job.problem is not None or job.state != "COMPLETED") and not alone:
         return Lost()
     gone = departed(folder, job.files)
-    whole = {**_nodes(folder, job), **unlike_given(folder, spec)}
+    whole = {**_nodes(folder, job), **unlike_given(folder, jobs, spec)}
     # By their names alone: who claims a file in a journal is nothing to those that are gone.
     files, owner = {output.file for output in outputs}, writers(gone, spec.nodes, {})
     by_output, by_node = dict[str, str](), dict[str, str]()

@@ -130,6 +130,7 @@ KEPT = re.compile(
     re.MULTILINE,
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_ANY_XID = re.compile(r"\bS?Xid \(PCI:")
 _TIME = re.compile(r"\[ *([0-9]{1,12}\.[0-9]{1,9})\]")
 _UUID = re.compile(r"\bGPU-[0-9a-f-]{36}\b")
 
@@ -161,7 +162,9 @@ def kernel_log(service: str = NODE) -> dict[str, Any]:
     kernel["out"] = _COLOURS.sub("", kernel["out"])
     oldest = _TIME.match(kernel["out"])
     kernel["oldest_s"] = float(oldest[1]) if oldest else None
-    kernel["out"] = "".join(f"{line}\n" for line in KEPT.findall(kernel["out"]))
+    lines = KEPT.findall(kernel["out"])
+    kernel["strange"] = len(_ANY_XID.findall(kernel["out"])) - len(_ANY_XID.findall("\n".join(lines)))
+    kernel["out"] = "".join(f"{line}\n" for line in lines)
     if kernel["exit_code"] == 0:
         return kernel
     own = " ".join(str(kernel["error"]).split())

@@ -45,7 +45,8 @@ OF_OTHERS = {
     "ld.so": r"ERROR: ld\.so: object \S{1,200} from LD_\w+ cannot be preloaded",
     "UCX": r"\[[0-9.]{1,30}\] \[[^\]]{1,80}\] {1,20}\S{1,60} {1,5}UCX {1,5}WARN ",
     "PMIx": r"\[[^\]]{1,80}\] PMIX ERROR: .{0,60}in file ",  # its store's, of which it goes on without
-    "Open MPI": r"\[[^\]]{1,80}\] mca_base_component_repository_open: |other system errors; your job may ",
+    "Open MPI": r"\[[^\]]{1,80}\] mca_base_component_repository_open: |other system errors; your job may "
+    r"|Open MPI failed an OFI ",
     # It asks GPUs for their place through X, too.
     "hwloc": r"hwloc/\w{1,20}: |Invalid MIT-MAGIC-COOKIE-1 key|No protocol specified",
     "shells": r"(?:\S{0,60}/)?-?\w{0,4}sh: (?:line [0-9]{1,9}: )?warning: |perl: warning: "

@@ -213,6 +213,12 @@ BLAMES: dict[str, Blame] = {
         "another job, or another user's perftest, on the same NIC",
         "lspci -vv | grep LnkSta; ethtool NETDEV | grep Speed",
     ),
+    "own-class": Blame(
+        "likely a program that marks its own DSCP, as GPU-driven puts do with 0, or the host's own setting",
+        ("bytes that left as RDMA and in no RoCE priority",),
+        "a program of other users on the node",
+        "rdma resource show qp (who sends); mlnx_qos or the driver's own tool (what the host sets)",
+    ),
     "rdma-mtu": Blame(
         "likely an RDMA MTU of {mtu} bytes (at most {limit:.1f} Gb/s)",
         (_RATE,),

@@ -412,7 +412,7 @@ def redacted_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterato
         yield name, content, redact_bytes(content)
 
 
-_ASIDE = re.compile(r"\..+\.(\d{1,10})\.new")  # as `write_aside` names what it is writing: .NAME.PID.new
+_ASIDE = re.compile(r"\..+?\.(\d{1,10})(?:\.[0-9a-f]{8})?\.new")  # as `aside_of` names it
 
 
 def leftovers(folder: Path) -> Iterator[Path]:

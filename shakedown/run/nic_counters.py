@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shakedown.nics.counter_sets import by_known_names, traffic_of_bnxt_back
 from shakedown.nics.families import family_of
@@ -25,8 +25,8 @@ _LARGEST = 4 << 20
 _NEVER_BACK = (
     *(f"netdev.{way}_{unit}" for way in ("rx", "tx") for unit in ("packets", "bytes")),
     *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
-    *("rdma.sent_pkts", "rdma.rcvd_pkts"),  # Soft-RoCE's (rxe_hw_counters.c)
 )
+_OF_RXE = ("rdma.sent_pkts", "rdma.rcvd_pkts")  # rxe_hw_counters.c; of 32 bits on some machines
 
 
 _Source = Annotated[str, Field(min_length=1, max_length=128)]
@@ -51,6 +51,12 @@ class _Device(BaseModel):
     unread: dict[_Source, _Why] = Field(default_factory=dict)
     # When, by the node's own clock that never steps.
     read_at_s: Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _unanswered_is_unread(self) -> Self:
+        for name in [name for name, value in self.counters.items() if unanswered(value)]:
+            self.unread[name] = f"the driver said {self.counters.pop(name)}"
+        return self
 
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 64)]
@@ -140,7 +146,8 @@ class NodeCounters:
         if first.inode and last.inode and first.inode != last.inode:
             return True
         before, after = self.devices.get(device, {}), later.devices.get(device, {})
-        return went_back(before, after, _NEVER_BACK) or traffic_of_bnxt_back(before, after)
+        never = [*_NEVER_BACK, *(name for name in _OF_RXE if before.get(name, 0) < 1 << 31)]
+        return went_back(before, after, never) or traffic_of_bnxt_back(before, after)
 
 
 WHEN = ("before", "after")
@@ -194,19 +201,11 @@ def read_counters(path: Path) -> NodeCounters:
             f"has {twice} twice", fix="run the job again: which of the two was counted is unknown", file=path
         )
     return NodeCounters(
-        {
-            e.device: by_known_names(
-                family_of(e.driver, e.device), {n: v for n, v in e.counters.items() if not unanswered(v)}
-            )
-            for e in found.devices
-        },
+        {e.device: by_known_names(family_of(e.driver, e.device), e.counters) for e in found.devices},
         found.boot_id,
         found.taken,
         {
-            e.device: About(
-                *(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev),
-                {**e.unread, **{n: f"the driver said {v}" for n, v in e.counters.items() if unanswered(v)}},
-            )
+            e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev, e.unread)
             for e in found.devices
         },
         found.took_s,

@@ -7,7 +7,7 @@ library only: nodes use this.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 # What only this job's programs may know; the submit host writes it, and removes it when the job has ended.
@@ -53,23 +53,23 @@ def writers(
     }
 
 
-def named_by(journal: Path) -> list[str]:
-    """Return the files that a node's journal names. A damaged line, as of a node that died, names none."""
-    found = []
+def _named_by(journal: Path, read: Callable[[Path], bytes]) -> Iterator[str]:
+    """Yield the files that a node's journal names. A damaged line, as of a node that died, names none."""
     try:
-        lines = journal.read_bytes().split(b"\n")
+        lines = read(journal).split(b"\n")
     except OSError:
-        return []
+        return
     for line in lines:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and isinstance(record.get("file"), str):
-            found.append(record["file"])
-    return found
+            yield record["file"]
 
 
-def journals_of(folder: Path, nodes: Iterable[str]) -> dict[str, list[str]]:
+def journals_of(
+    folder: Path, nodes: Iterable[str], read: Callable[[Path], bytes] = Path.read_bytes
+) -> dict[str, list[str]]:
     """Return what the journals of a job's nodes name, by node."""
-    return {node: named_by(folder / f"outputs.{node}.jsonl") for node in nodes}
+    return {node: list(_named_by(folder / f"outputs.{node}.jsonl", read)) for node in nodes}

@@ -88,11 +88,25 @@ class Result:
 
 @pytest.fixture
 def play(tmp_path: Path) -> Callable[..., Result]:
-    """Run the role on one switch `leaf1` with these variables; extra arguments go to ansible-playbook."""
+    """Run the role on one switch `leaf1` with these variables; extra arguments go to ansible-playbook.
+
+    `place` is another admin's folder, with connections of its own; `machine` is another controller.
+    """
+    home = tmp_path
 
     def run(
-        variables: dict[str, Any], *arguments: str, role: str = "roce_switch", start: str = "main"
+        variables: dict[str, Any],
+        *arguments: str,
+        role: str = "roce_switch",
+        start: str = "main",
+        place: str = "",
+        machine: str = "",
     ) -> Result:
+        tmp_path = home / place
+        tmp_path.mkdir(exist_ok=True)
+        if machine:
+            there = {"_roce_switch_controller": machine, "_roce_switch_claims": str(tmp_path)}
+            arguments = (*arguments, "-e", json.dumps(there))
         hosts = {"leaf1": {"roce_switch_manage": True, **variables}, "n1": {}, "n2": {}}
         (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
         tasks = [{"ansible.builtin.include_role": {"name": role, "tasks_from": start}}]

@@ -164,8 +164,12 @@ def nv(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
                     ]
                 )
             )
-        case ["show", "-r", "startup", "-o", "json"]:
-            print(json.dumps([{"set": load(STARTUP)}]))
+        case ["show", "-r", revision, "-o", "json"]:
+            print(json.dumps([{"set": load(STARTUP if revision == "startup" else HOME / "revision.json")}]))
+        case ["interface", "-o", "json"]:  # `nv show`
+            print(
+                json.dumps({name: {"type": name.rstrip("0123456789")} for name in ("eth0", "swp1", "swp2")})
+            )
         case ["revision", "-o", "json"]:
             waits = (HOME / "confirm.pid").exists()
             told = json.loads((HOME / "trial.json").read_text()) if waits else {}
@@ -184,6 +188,7 @@ def nv(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
             store(HOME / "trial.json", {"state": "confirm", "apply-meta": apply})
             store(before, load(RUNNING))
             store(RUNNING, take(load(pending)))
+            store(HOME / "revision.json", load(RUNNING))
             pending.unlink()
             later(float(seconds.rstrip("s")), ["cp", str(before), str(RUNNING)], "confirm")
         case ["apply", "--confirm-yes"]:
@@ -285,6 +290,11 @@ def main(argv: list[str]) -> int:  # noqa: PLR0912, PLR0915  (a table of command
         (HOME / "cut").touch()
     if once("admin_after", line):  # another admin sets something
         store(RUNNING, {**load(RUNNING), **FAULTS["admin"]})
+    hold, held = HOME / "hold", HOME / "held"
+    if hold.exists() and not held.exists() and re.search(hold.read_text(), line):
+        held.touch()
+        while hold.exists():
+            time.sleep(0.1)
     if once("restart_after", line):
         (HOME / "restart").touch()
         time.sleep(30)  # it goes down with the rest

@@ -196,9 +196,12 @@ def test_a_rollback_of_a_command_line_brings_back_what_was_there_first(nos, loop
         port = tree[f"interface {PORTS[nos][1]}"]
         del port[next(line for line in port if line.startswith("mtu"))]
         port["mtu 2000"] = {}
-    again = play(given)
+    again = play(given, "-e", "take_over=leaf1")
     assert again.code == 0 and again.changed, again.output
-    assert (tmp_path / "originals/leaf1.orig").read_text() == kept
+    assert (
+        json.loads((tmp_path / "originals/leaf1.orig").read_text())["original"]
+        == json.loads(kept)["original"]
+    )
     back = play(given, start="rollback")
     assert back.code == 0 and back.changed, back.output
     wanted = {**before(nos), "vlan 100": {}}
@@ -218,7 +221,7 @@ def test_a_rollback_of_a_shell_brings_back_what_was_there_first(nos, made, play,
     port["mtu"] = "1500"
     for path in ("running.json", "etc/config_db.json"):
         (switch.home / path).write_text(json.dumps(drift))
-    second = play(given, *extra)
+    second = play(given, *extra, "-e", "take_over=leaf1")
     assert second.code == 0 and second.changed, second.output
     back = play(given, *extra, start="rollback")
     assert back.code == 0 and back.changed, back.output
@@ -228,15 +231,19 @@ def test_a_rollback_of_a_shell_brings_back_what_was_there_first(nos, made, play,
 
 
 def test_a_rollback_of_enterprise_sonic_brings_back_what_was_there_first(tmp_path, play):
-    """Catches the same over RESTCONF."""
+    """Catches the same over RESTCONF, and what an earlier intent or cabling made taken for another's."""
     switch = RestDevice(tmp_path, test_rest.PORTS)
     old = switch.state()
     first = play(test_rest.variables(switch))
     assert first.code == 0, first.output
     switch.mtu["Eth1/1"] = 1500
-    second = play(test_rest.variables(switch))
+    second = play(test_rest.variables(switch), "-e", "take_over=leaf1")
     assert second.code == 0 and second.changed, second.output
-    back = play(test_rest.variables(switch), start="rollback")
+    # A port is cabled no more, and the intent has another MTU, which no run brought.
+    given = test_rest.variables(switch)
+    given["leaf_ports"] = given["leaf_ports"][:1]
+    other = {**FABRIC, "mtu_bytes": {**FABRIC["mtu_bytes"], "link": 4200, "host": 4200}}
+    back = play(given, "-e", json.dumps({"fabric": other}), start="rollback")
     assert back.code == 0 and back.changed, back.output
     assert switch.state() == old and switch.boots == 2
     assert not (tmp_path / "originals/leaf1.orig").exists()

@@ -192,7 +192,7 @@ def test_a_small_difference_on_sonic_is_loaded_without_a_reload(made, play):
     for path in ("running.json", "etc/config_db.json"):
         (switch.home / path).write_text(json.dumps(running))
     seen = switch.log()
-    result = play({**variables, "roce_switch_reload_allowed": False}, *extra)
+    result = play({**variables, "roce_switch_reload_allowed": False}, *extra, "-e", "take_over=leaf1")
     assert result.code == 0, result.output
     assert switch.running()["WRED_PROFILE"]["ROCE"]["green_max_threshold"] == "2097152"
     assert switch.running()["PORT"]["Ethernet0"]["mtu"] == "9000"

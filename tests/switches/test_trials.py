@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.switches.cli_device import Shell, copy, seen
+from tests.switches.conftest import FABRIC
 from tests.switches.printed import HIDDEN
 from tests.switches.test_cli import before, device, variables
 from tests.switches.test_shell import RUNNING, SONIC, made  # noqa: F401  (made: a fixture)
@@ -230,3 +231,33 @@ def test_no_secret_of_a_command_line_is_told(nos, banner, loop, play):
     result = play(variables(switch), "--diff", "-vvv")
     assert "Zq7" not in result.output
     assert result.code == 0 and switch.startup == switch.running != before(nos), result.output
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos"])
+def test_a_trial_for_another_intent_is_undone_and_no_lines_of_it_stay(nos, loop, play, ended):
+    """Catches the role's own lines of an earlier intent called somebody else's, and kept, unsaved."""
+    switch = device(nos)
+    switch.seconds = 3600
+    loop(switch.start())
+    first = "^service-policy type qos" if nos == "nxos" else ENDED[nos, "on trial"]
+    ended(lambda: seen(switch.log, f"{first} >> {ENDED[nos, 'on trial']}" if nos == "nxos" else first))
+    play(variables(switch))
+    roce = {**FABRIC["roce"], "ecn": {**FABRIC["roce"]["ecn"], "min_bytes": 524288}}
+    now = ("-e", json.dumps({"fabric": {**FABRIC, "roce": {**roce, "pfc": {"enabled": True}}}}))
+    again = play(variables(switch), *now)
+    assert again.code != 0 and "The old configuration is back." in again.output, again.output
+    assert "somebody else" not in again.output.partition("a trial that an earlier run left")[2]
+    assert switch.running == switch.startup == before(nos) and switch.undo is None
+
+
+def test_what_os9_saved_before_a_run_ended_is_reloaded_by_the_next(loop, play, ended):
+    """Catches "as wanted" over PFC buffers that no reload has brought into force."""
+    switch = device("os9")
+    loop(switch.start())
+    ended(lambda: "write memory" in switch.log)
+    play(variables(switch))
+    assert "reload" not in switch.log
+    refused = play({**variables(switch), "roce_switch_reload_allowed": False})
+    assert refused.code != 0 and "an earlier run was ended" in refused.output, refused.output
+    again = play(variables(switch))
+    assert again.code == 0 and switch.log.count("reload") == 1, again.output

@@ -41,8 +41,13 @@ _SYSTEM = re.compile(
 )
 
 
-# A line of the log, which a terminal shows between others: `%LINEPROTO-5-UPDOWN:`, and OS10's with its date.
-_LOG = re.compile(r"(^|\s)%[A-Z][A-Z0-9_]*-[0-7]-[A-Z0-9_]+:|^<\d{1,3}>1 \d{4}-\d\d-\d\dT")
+# A line of the log, which a terminal shows between others: it begins as one, at the left edge, with its date
+# or with `%LINEPROTO-5-UPDOWN:`. An event handler's `regex %LINEPROTO-5-UPDOWN: .*` is a line like any other.
+_LOG = re.compile(
+    r"([*.]?(\d{4} )?[A-Z][a-z]{2} +\d{1,2} (\d{4} )?\d\d:\d\d.*|\d{4}-\d\d-\d\dT.*|\d[\w:.]*: .*"
+    r"|%\w+-\w+:\w+ )?%[A-Z]\w*(-\w+)?-[0-7]-[A-Z0-9_]+:|<\d{1,3}>1 \d{4}-\d\d-\d\dT"
+    r"|Broadcast message from \S+@|Message from syslogd@|The system is going down for "
+)
 
 
 def paths(text: str) -> list[Path]:
@@ -51,7 +56,7 @@ def paths(text: str) -> list[Path]:
     stack: list[tuple[int, str]] = []
     for raw in text.splitlines():
         line = raw.strip()
-        if not line or line.startswith(("!", "#")) or line in ("end", "exit") or _LOG.search(line):
+        if not line or line.startswith(("!", "#")) or line in ("end", "exit") or _LOG.match(raw):
             continue
         indent = len(raw) - len(raw.lstrip())
         while stack and stack[-1][0] >= indent:
@@ -93,7 +98,9 @@ def _single(line: str) -> Iterable[str]:
     return [f"{match['head']} {number} {match['tail']}" for number in _numbers(match["list"])]
 
 
-def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> dict[str, Any]:
+def compare(
+    wanted: str, found: str, owned: list[str], everything: str = "", typed: Iterable[list[str]] = ()
+) -> dict[str, Any]:
     """Compare two configurations.
 
     Args:
@@ -103,6 +110,8 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
             wanted is too much. Everything else on the switch is left alone.
         everything: the running configuration with the defaults that are hidden in `found`. What stands there
             is there; nothing in it is too much.
+        typed: place, setting and value of what earlier runs typed: what of it is not wanted any more is too
+            much, save on ports that are not ours now.
 
     Returns:
         differences (one line each, for people), changes (the table: port, setting, from, to, whose), commands
@@ -119,15 +128,35 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
     twofold = {path for path in want if path in there and rivals[path]}
     missing = [path for path in want if path not in there or path in twofold]
     rivals = {path: rivals[path] for path in missing}
-    extra = [path for path in have if path not in set(want) and any(re.search(o, _text(path)) for o in owned)]
+    earlier = {_path(one) for one in typed}
+    sections = {path[0] for path in want}
+    extra = [
+        path
+        for path in have
+        if path not in set(want)
+        and (
+            any(re.search(o, _text(path)) for o in owned)
+            or (
+                path in earlier
+                and (path[0] in sections or not _section(path))
+                and not any(_rival(path, w) for w in want)
+            )
+        )
+    ]
     # What holds one policy takes another only after the first is gone; other values are typed over.
     extra += [r for some in rivals.values() for r in some if r not in extra and r[-1].startswith(_ATTACHED)]
     # A section that goes takes its lines along; a line that is typed anew under a new value needs no "no".
     extra = [path for path in extra if path[:-1] not in set(extra)]
+    used = _in_use(have, extra, {*want, *earlier})
+    stays = [path for path in extra if path in used]
+    extra = [path for path in extra if path not in used]
     replaced = {rival for some in rivals.values() for rival in some}
     ours = [path for path in have if path in set(want) or path in set(extra) or path in replaced]
     changes = [_change(path, rivals[path], have) for path in missing]
     changes += [_change(path, [path], have, gone=True) for path in extra if path not in replaced]
+    # What somebody else makes use of is not the role's to change, whatever its name.
+    for path, one in zip([*missing, *(p for p in extra if p not in replaced)], changes, strict=True):
+        one["whose"] = "other" if path[:1] in used else one["whose"]
     return {
         "differences": [
             f"shows both: {_text(p)} and {', '.join(r[-1] for r in rivals[p])}"
@@ -143,7 +172,59 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
         "wanted": [_text(path) for path in want],
         "found": [_text(path) for path in [*ours, *(p for p in want if p in there and p not in set(have))]],
         "running": [_text(path) for path in ours],
+        "stays": [_told_use(path, used) for path in stays],
     }
+
+
+# How a line makes use of a policy, and how that policy's own line reads.
+_USES = (
+    (r"service-profile (?P<name>\S+)", "qos profile {name}"),
+    (
+        r"service-policy ((in|out)put )?type (?P<type>\S+) ((in|out)put )?(?P<name>\S+)",
+        "policy-map type {type} {name}",
+    ),
+    (r"service-policy (?P<type>input|output) (?P<name>\S+)", "policy-map-{type} {name}"),
+    (r"class (type \S+ )?(?P<name>\S+)", "class-map (.* )?{name}"),
+    (r"dcb-map (?P<name>\S+)", "dcb-map {name}"),
+    (r"trust-map dscp (?P<name>\S+)", "trust dscp-map {name}"),
+    (r"qos-map traffic-class (?P<name>\S+)", "qos-map traffic-class {name}"),
+    (r"service-queue \d+ qos-policy (?P<name>\S+)", "qos-policy-output {name}"),
+    (r"wred \S+ (?P<name>\S+)", "wred-profile {name}"),
+    (r"random-detect (?P<name>\S+)", "wred {name}"),
+)
+_PROSE = re.compile(r"(description|name|remark|alias|hostname|banner|snmp-server) ")
+
+
+def _in_use(have: list[Path], gone: list[Path], ours: set[Path]) -> dict[Path, Path]:
+    """The policies of ours of which somebody else's line makes use, by that line; and theirs in turn."""
+    heads = [path for path in have if len(path) == 1 and _OURS.search(path[0])]
+    going, used = set(gone), {}
+    users = [p for p in have if p not in ours and not any(p[: n + 1] in going for n in range(len(p)))]
+    while users:
+        user = users.pop()
+        for head in heads:
+            if head not in used and user[:1] != head and _makes_use(user[-1], head[0]):
+                used[head] = user
+                users += [path for path in have if path[:1] == head != path]
+    return used
+
+
+def _makes_use(line: str, head: str) -> bool:
+    """Whether a line names this policy: as is known, or in words that are not."""
+    for how, policy in _USES:
+        if match := re.fullmatch(how, line):
+            words = {word: re.escape(text) for word, text in match.groupdict().items()}
+            return bool(re.fullmatch(policy.format(**words), head))
+    name = head.rpartition(" ")[2]
+    return bool(re.search(rf"(?<!\S){re.escape(name)}(?!\S)", line) and not _PROSE.match(line))
+
+
+def _told_use(path: Path, used: dict[Path, Path]) -> str:
+    """What stays, and for whom: a policy of ours by which another of ours stays is for the same."""
+    user = used[path]
+    while user[:1] in used:
+        user = used[user[:1]]
+    return f"{_text(path)} (in use: {masked(_text(user))})"
 
 
 _ATTACHED = ("service-policy", "service-profile", "trust-map", "qos-map", "dcb-map")
@@ -231,6 +312,9 @@ def undo(before: str, now: str, wanted: str, owned: list[str], stored: str = "")
     takes = [p for p in added if p in ours and not any(o[: len(p)] == p for o in others)]
     takes = [p for p in takes if len(p) > 1 or not p[0].startswith("interface ")]
     takes = [path for path in takes if path[:-1] not in set(takes)]
+    used = _in_use(new, takes, ours)
+    held_up = [_told_use(path, used) for path in takes if path in used]
+    takes = [path for path in takes if path not in used]
     back = [p for p in gone if any(p[: n + 1] in replaced for n in range(len(p)))]
     held = [p for p in back if any(_rival(o, p) for o in others)]
     left = [*others, *(path for path in gone if path not in set(back))]
@@ -238,7 +322,7 @@ def undo(before: str, now: str, wanted: str, owned: list[str], stored: str = "")
     return {
         "commands": _commands([(*path[:-1], _undone(path[-1])) for path in reversed(takes)])
         + _commands([path for path in back if path not in held]),
-        "left": [("" if path in has else "no ") + masked(_text(path)) for path in told],
+        "left": [("" if path in has else "no ") + masked(_text(path)) for path in told] + held_up,
     }
 
 
@@ -247,16 +331,42 @@ _TRIAL = re.compile(
     r"(?ms)^scheduler job name shakedown-undo\s*?\n.*?(?:^end-job\s*?\n|(?=^scheduler ))"
     r"|^scheduler schedule name shakedown-undo\s*?\n(?:[ \t]+[^\n]*\n)*|^feature scheduler\s*?\n"
 )
-# Words for a secret, a type before one (`7 0822455D0A16`), a trap's community, and who a URL logs in as.
+# What a switch has beside the rules for any text (shakedown.run.secret_kinds): words for a secret, a
+# type before one (`7 0822455D0A16`), a trap's community. And who a URL logs in as.
+_WORDS = (
+    r"(?i)((?<![a-z])(passw(?:or)?d|passphrase|passkey|secret|credentials?|community|token|psk|(?:api|ssh)?key"
+    r"|(?:bind|root)-?pw)(-[\w-]*string|-map|-name)?|\b(md5|message-digest|sha(-?\d+)?|auth|priv|ssh-(rsa|ed25519)"
+    r"|authentication text|authentication-type simple|snmp-server host \S+"
+    r"|[5-9](?= (?=\S*[^\W\d])(?=\S*\d)\S{6})))"
+)
 _SECRET = re.compile(
-    r"(?i)\b((\w+-)?(password|passphrase|secret|community|token|psk|key)(-\w*string)?|md5|sha(-?\d+)?|auth|priv"
-    r"|authentication text|snmp-server host \S+|[5-9](?= (?=\S*[^\W\d])(?=\S*\d)\S{6}))(?=[ =,:\"']+\S)"
-    r"(?! (permit|expired|required|is|was)\b).*|(?<=://)[^@/ ]+(?=@)"
+    _WORDS + r"(?=[ =,:\"']+\S)(?! (permit|expired|required|is|was)\b).*|(?<=://)[^@/ ]+(?=@)"
+)
+_NAMED, _QUOTED = re.compile(_WORDS), re.compile(r"""(['"])[^'"\s:,{}[\]]+\1(?!\s*:)""")
+
+
+# What may not be a secret, whatever stands before it: words, names in capitals, ports, numbers, addresses.
+_PLAIN = re.compile(
+    r"[a-z]*(-[a-z0-9]+)*|[A-Z]?[a-z]+|[A-Z0-9]{1,5}|[A-Z]+([-_][A-Z0-9]+)*|\W*"
+    r"|([A-Z]?[a-z]+|[A-Z]{1,4}|[A-Za-z]*(GigE|Ethernet|Channel|Serial))[-_]?\d{1,5}([/.:]\d+)*"
+    r"|[a-z]*([A-Z][a-z]+)?(GigE|Ethernet)|\d[\d./:,-]*[a-z%]{0,4}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*(/\d+)?"
 )
 
 
 def masked(line: str) -> str:
-    """A line that may be shown: what follows a word for a secret is not."""
+    """A line that may be shown: what follows a word for a secret is not, and no word that may be one."""
+    words = _keyless(line).split(" ")
+    return " ".join(word if _PLAIN.fullmatch(word.strip("\"'(),;:.*")) else "***" for word in words)
+
+
+def _keyless(line: str) -> str:
+    """What was said, by the rules for any text, and without what follows a word for a secret."""
+    from shakedown.run.redact import redact  # here, because every fork of Ansible loads all filters
+    from shakedown.run.secret_kinds import MASK
+
+    line = redact(line).replace(MASK, "***")
+    if named := _NAMED.search(line):  # an error quotes a value before it says of what
+        line = _QUOTED.sub(r"\1***\1", line[: named.start()]) + line[named.start() :]
     return _SECRET.sub(lambda m: f"{m[1] or ''} ***".strip(), line)
 
 
@@ -267,7 +377,7 @@ def told(result: dict[str, Any], otherwise: str) -> str:
     ]  # of a loop, the one that failed
     result = failed[-1] if failed else result
     text = f"{result.get('msg') or otherwise} {result.get('stderr') or ''}"
-    lines = [masked(line.strip()) for line in text.splitlines() if line.strip()]
+    lines = [_keyless(line.strip()) for line in text.splitlines() if line.strip()]
     if len(lines) > 5:
         lines = [line for line in lines if _WENT_WRONG.search(line)][:3] or lines[:2]
     return "\n".join(lines)[:4000]
@@ -278,16 +388,17 @@ _WENT_WRONG = re.compile(r"(?i)^\W*%|error|invalid|refused|time")
 _GOES_BACK = re.compile(r"(?m)^\s*(rollback |reload\b|configure replace |copy \S+ (running|startup)-config)")
 
 
-def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
+def pending(nos: str, told: dict[str, str], controller: str) -> dict[str, Any]:
     """The trials that a switch still runs, by name: whose they are, by their names, and what is left over.
 
     Args:
         nos: eos or nxos.
         told: what the switch printed: sessions (EOS, JSON); running, checkpoints and schedules (NX-OS).
+        controller: this machine, which the trials of its runs are named after.
 
     Returns:
-        own (the session or checkpoint of this role's trial, or ""), strangers (one line each) and litter (the
-        commands that take away what an ended run left without a timer).
+        own (the session or checkpoint of this machine's trial, or ""), strangers (one line each; also a run
+        elsewhere that has no timer yet) and litter (the commands that take away what an ended run left).
     """
     if nos == "eos":
         sessions = _json(told["sessions"]).get("sessions", {})
@@ -297,11 +408,8 @@ def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
             for name, one in timed.items()
         }
         names = {name: name for name in timed}
-        litter = [
-            f"configure session {name} abort"
-            for name, one in sessions.items()
-            if one["state"] == "pending" and name.startswith("shakedown-")
-        ]
+        bare = [n for n, one in sessions.items() if one["state"] == "pending" and n.startswith("shakedown-")]
+        away = "configure session {} abort"
     else:
         jobs = dict(
             re.findall(
@@ -319,22 +427,29 @@ def pending(nos: str, told: dict[str, str]) -> dict[str, Any]:
                     checkpoint = re.search(r"checkpoint (\S+)", jobs[job])
                     names[schedule] = checkpoint[1] if checkpoint else schedule
         kept = re.findall(r"(?m)^\s*\d+\) (shakedown-\S+?):", told["checkpoints"])
-        litter = [f"no checkpoint {name}" for name in kept if name not in names.values()]
-    own = [names[one] for one in names if one.startswith("shakedown-")]
+        bare = [name for name in kept if name not in names.values()]
+        away = "no checkpoint {}"
+    ours = re.compile(rf"shakedown-\d+-{re.escape(controller)}(-undo)?")
+    own = [name for name in names.values() if ours.fullmatch(name)]
     return {
         "own": own[0] if own else "",
         "strangers": [
-            f"{one} of {users.get(one) or 'a user that the switch does not tell'}"
-            for one in names
-            if names[one] not in own
+            f"{name if name.startswith('shakedown-') else one} of {users.get(one) or 'an unknown user'}"
+            for one, name in names.items()
+            if name not in own
+        ]
+        + [
+            f"{name}, begun or left by another run ({away.format(name)})"
+            for name in bare
+            if not ours.fullmatch(name)
         ],
-        "litter": litter,
+        "litter": [away.format(name) for name in bare if ours.fullmatch(name)],
     }
 
 
 def _json(printed: str) -> dict[str, Any]:
     """A JSON object that a terminal showed, with lines of the log between."""
-    lines = [line for line in printed.splitlines() if not _LOG.search(line)]
+    lines = [line for line in printed.splitlines() if not _LOG.match(line)]
     found: dict[str, Any] = json.loads("\n".join(lines) or "{}")
     return found
 
@@ -353,10 +468,20 @@ def original(before: str, wanted: str, owned: list[str]) -> dict[str, list[Path]
     }
 
 
-def back(kept: dict[str, list[list[str]]], wanted: str, owned: list[str]) -> dict[str, Any]:
-    """The way back: `wanted` and `owned` of a comparison in which the role's own lines are too much."""
+def back(
+    kept: dict[str, list[list[str]]], wanted: str, owned: list[str], typed: list[list[str]]
+) -> dict[str, Any]:
+    """The way back: `wanted` and `owned` of a comparison in which the role's own lines are too much.
+
+    Args:
+        kept: as of `original`.
+        wanted: what this role would type now.
+        owned: as in `compare`.
+        typed: place, setting and value of what its runs typed, maybe for another intent and other ports.
+    """
     lines = [tuple(path) for section in kept.values() for path in section]
-    ours = [p for p in paths(wanted) if _section(p) in kept and not (len(p) == 1 and _section(p))]
+    every = dict.fromkeys([*paths(wanted), *map(_path, typed)])
+    ours = [p for p in every if _section(p) in kept and not (len(p) == 1 and _section(p))]
     known = "|".join(re.escape(name) for name in kept if name) or "$^"
     return {
         "wanted": "".join("   " * (len(path) - 1) + path[-1] + "\n" for path in lines),
@@ -364,6 +489,11 @@ def back(kept: dict[str, list[list[str]]], wanted: str, owned: list[str]) -> dic
         "owned": [f"^(?=(?!interface )|(?:{known}) /)(?:{one.removeprefix('^')})" for one in owned]
         + [f"^{re.escape(_text(path))}$" for path in ours],
     }
+
+
+def _path(typed: list[str]) -> Path:
+    """A line by its place, setting and text."""
+    return (*(typed[0].split(" / ") if typed[0] else ()), typed[2])
 
 
 def _section(path: Path) -> str:
@@ -421,8 +551,8 @@ def undoable(nos: str, told: dict[str, str], timeout_s: int) -> list[str]:
                 "a commit saves at once (service configuration session commit save startup-config): a "
                 "restart on trial would start with the new configuration: take that line away first"
             )
-    free = re.search(r"(\d+) bytes free", told["space"])
-    if free and int(free[1]) < _LEAST_FREE_BYTES:
+    free = re.search(r"(\d[\d,]*) bytes free", told["space"])
+    if free and int(free[1].replace(",", "")) < _LEAST_FREE_BYTES:
         reasons.append(f"{free[1]} bytes are free on its flash; undoing and saving need {_LEAST_FREE_BYTES}")
     return reasons
 

@@ -72,10 +72,10 @@ def _change(key: str, was: object, to: object, enabled: bool) -> dict[str, str]:
     nobody = not was or was == [None, None, None]
     if nobody:
         whose = "nobody"
-    elif not beside or enabled:
-        whose = "role"  # `roce enable` is the record: what it made, and what stands beside it
-    else:
-        whose = "system" if was in _SYSTEM[setting] else "other"
+    elif beside and was in _SYSTEM[setting]:
+        whose = "system"
+    else:  # `roce enable` made it, or what stands beside it
+        whose = "role" if not beside or enabled else "other"
     return {
         "port": port if beside or setting == "lossless" else "",
         "setting": setting if beside else key,
@@ -234,12 +234,18 @@ def interfaces(
     return entries
 
 
-def left(now: Facts, before: Facts) -> list[str]:
-    """What stands beside `roce enable` and is neither the old value nor ours: somebody set it meanwhile."""
+def left(now: Facts, before: Facts, typed: list[list[str]] | None = None) -> list[str]:
+    """What stands beside `roce enable` and is neither the old value nor ours: somebody set it meanwhile.
+
+    `typed`: setting and value of what earlier runs set, maybe for another intent.
+    """
+    ours = {(setting, value) for _, setting, value in typed or ()}
     return [
         key
         for key, value in now["wanted"].items()
-        if key.startswith(BESIDE) and now["found"].get(key) not in (value, before["found"].get(key))
+        if key.startswith(BESIDE)
+        and now["found"].get(key) not in (value, before["found"].get(key))
+        and (key.split(" ")[0], str(now["found"].get(key))) not in ours
     ]
 
 

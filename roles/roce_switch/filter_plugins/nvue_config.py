@@ -220,10 +220,24 @@ def undo(now: list[Tree], before: list[Tree], wanted: Tree, stored: list[Tree]) 
         if str(is_) == str(was) or any(p[: len(path)] == path and len(p) > len(path) for p in (*has, *had)):
             continue  # alike, or an empty part that has something in it on the other side
         if path not in ours or str(is_) not in (str(ours[path]), str(told.get(path))):
-            left.append(".".join(path))
+            left.append(_shown(path))
             continue
         back[path] = was
+    if users := [path for path, value in has.items() if _names_ours(path, value) and path not in back]:
+        gone = [path for path, was in back.items() if list(path[:3]) == _OUR_PROFILE and was is None]
+        back = {path: was for path, was in back.items() if path not in gone}
+        left += [f"{'.'.join(_OUR_PROFILE)} (in use: {'.'.join(users[0])})"] if gone else []
     return {"patch": _patch(back), "left": left}
+
+
+# NVUE has communities for keys: what stands below a word for a secret may be one.
+_SECRET = re.compile(r"communit|passw|passphrase|secret|token|psk|(^|[-_])key")
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    """A leaf's place, without what may be a secret in it."""
+    named = next((n for n, key in enumerate(path, 1) if _SECRET.search(key.lower())), len(path))
+    return ".".join((*path[:named], "***") if path[named:] else path)
 
 
 def patch(wanted: Tree) -> list[Tree]:
@@ -247,16 +261,48 @@ def original(document: list[Tree], wanted: Tree) -> dict[str, object]:
     return {json.dumps(path): had.get(path) for path in _leaves(wanted)}
 
 
-def back(kept: dict[str, object]) -> Tree:
-    """The settings to have on the way back to an original."""
+def set_since(now: list[Tree], before: list[Tree]) -> Tree:
+    """What a configuration has otherwise than an earlier one, as `wanted`."""
+    has, had = _leaves(_set(now)), _leaves(_set(before))
+    return back(
+        {json.dumps(p): has.get(p) for p in sorted({*has, *had}) if str(has.get(p)) != str(had.get(p))}
+    )
+
+
+def back(kept: dict[str, object], found: Tree | None = None) -> Tree:
+    """The settings to have on the way back to an original. A profile that others' ports name by now stays."""
     tree_: Tree = {}
+    stays_ = bool(stays(kept, found or {}))
     for name, value in kept.items():
-        *above, last = json.loads(name)
+        path = json.loads(name)
+        if stays_ and path[:3] == _OUR_PROFILE and value is None:
+            continue
         here = tree_
-        for key in above:
+        for key in path[:-1]:
             here = here.setdefault(key, {})
-        here[last] = value
+        here[path[-1]] = value
     return tree_
+
+
+_OUR_PROFILE = ["qos", "congestion-control", PROFILE]
+
+
+def _names_ours(path: tuple[str, ...], value: object) -> bool:
+    """Whether a leaf is a port's use of the profile."""
+    of_a_port = path[:1] == ("interface",) and path[2:] == ("qos", "congestion-control", "profile")
+    return of_a_port and value == PROFILE
+
+
+def stays(kept: dict[str, object], found: Tree) -> list[str]:
+    """The profile of ours that `back` leaves, and for whom."""
+    ours = [json.loads(name) for name in kept]
+    users = [
+        ".".join(path)
+        for path, value in _leaves(found).items()
+        if _names_ours(path, value) and list(path) not in ours
+    ]
+    left = any(path[:3] == _OUR_PROFILE and kept[json.dumps(path)] is None for path in ours)
+    return [f"{'.'.join(_OUR_PROFILE)} (in use: {users[0]})"] if users and left else []
 
 
 def _set(document: list[Tree]) -> Tree:
@@ -295,26 +341,24 @@ def _names(key: str) -> list[str]:
     return names
 
 
-def pending(revisions: Tree) -> Tree:
+def pending(revisions: Tree, controller: str) -> Tree:
     """The revisions that wait to be confirmed, from `nv config revision -o json`: ours by their message."""
     waiting = {
         name: one
         for name, one in revisions.items()
         if isinstance(one, dict) and one.get("state") == "confirm"
     }
-    own = [name for name, one in waiting.items() if _MESSAGE in _told(one, "message")]
+    own = [name for name, one in waiting.items() if f"shakedown on {controller}" in _told(one, "message")]
     return {
         "own": own[0] if own else "",
         "strangers": [
             f"revision {name} of {', '.join(_told(one, 'user')) or 'a user that the switch does not tell'}"
+            + "".join(f" ({text})" for text in _told(one, "message") if text.startswith("shakedown"))
             for name, one in waiting.items()
             if name not in own
         ],
         "litter": [],
     }
-
-
-_MESSAGE = "shakedown"
 
 
 def _told(tree_: object, key: str) -> list[str]:
@@ -347,6 +391,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by name."""
         return {
+            "roce_switch_nvue_set": set_since,
             "roce_switch_nvue_tree": tree,
             "roce_switch_nvue_difference": difference,
             "roce_switch_nvue_refusals": refusals,
@@ -354,5 +399,6 @@ class FilterModule:
             "roce_switch_nvue_patch": patch,
             "roce_switch_nvue_original": original,
             "roce_switch_nvue_back": back,
+            "roce_switch_nvue_stays": stays,
             "roce_switch_nvue_pending": pending,
         }

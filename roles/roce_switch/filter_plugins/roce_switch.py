@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import getpass
 import json
+import os
 import re
+import socket
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,10 @@ from shakedown.intent import links, rules
 Intent = dict[str, Any]
 # How a command line waits for a key, in a line by itself.
 _PAGER = re.compile(r"(?im)^\W*-- ?more ?--\W*$")
+# One port: a word, its numbers, and what a breakout adds (swp1s0, ethernet1/1/1:1). No range, no second line,
+# no VLAN, loopback, port channel or tunnel.
+_ONE_PORT = re.compile(r"(?i:(?!vl|lo|po|tu|bond|range)[a-z]+) ?\d+([/:.]\d+)*(s\d+|[a-z])?", re.ASCII)
+_LINUX_PORT = re.compile(r"[^\s/]{1,15}")
 _IMPORT = "    from shakedown.intent import rules\n"
 
 
@@ -39,8 +48,11 @@ def refusals(
         return [f"unknown switch system {nos!r}; it is one of {', '.join(SYSTEMS)}"]
     found = [*rules.intent_problems(fabric), *links.problems(fabric)]
     linked = [] if found else links.link_ports(fabric, switch)
+    if odd := [*_odd(nos, "leaf_ports", ports), *_odd(nos, "fabric.switches.links", linked)]:
+        return [str(problem) for problem in [*found, *odd]]
+    kept = {e["port"] for e in (*ports, *linked) if e.get("port") and _manages(nos, e["port"], management)}
     if ports or not linked:  # a spine has no port with a host
-        found += rules.cabling_problems(ports, fabric, management, hosts)
+        found += rules.cabling_problems(ports, fabric, kept, hosts)
     found += [
         rules.Problem(
             ("fabric", "switches", "links"),
@@ -48,10 +60,59 @@ def refusals(
             "take it out of fabric.switches.links",
         )
         for entry in linked
-        if entry["port"] in management
+        if entry["port"] in kept
     ]
     found += rules.switch_problems(fabric, nos, system.lossless_limit)
     return [str(problem) for problem in found]
+
+
+def _odd(nos: str, at: str, entries: list[Intent]) -> Iterator[rules.Problem]:
+    """Yield what a command line would take for several ports, for something else, or for a second line."""
+    one = _LINUX_PORT if nos == "linux" else _ONE_PORT
+    for number, entry in enumerate(entries):
+        if entry.get("port") and not one.fullmatch(str(entry["port"])):
+            place = f"{at}[{number}]" if at == "leaf_ports" else at  # a link's rule stands for many
+            what = f"{place}: {entry['port']!r} is not the name of one port"
+            yield rules.Problem((at, number), what, "write each port by itself, as the switch prints it")
+
+
+def _same(typed: str, name: str) -> bool:
+    """Whether a switch takes what is typed for this port: in any case, blanks or none, its word cut short."""
+    one, other = (re.match(r"([a-z]*)(.*)", re.sub(r"\s", "", text.lower())) for text in (typed, name))
+    return bool(one and other and one[1] and one[2] == other[2] and other[1].startswith(one[1]))
+
+
+def _manages(nos: str, port: str, management: list[str]) -> bool:
+    """Whether a port is one of those that are never changed, by any spelling, or calls itself management."""
+    word = re.split(r"[^a-z]", port.lower())[0]
+    itself = nos != "linux" and any(one.startswith(word) for one in ("mgmt", "managementethernet"))
+    return itself or any(_same(port, name) for name in management)
+
+
+def known_ports(nos: str, printed: str) -> dict[str, str]:
+    """The ports that a switch has, by the names that it prints, and another that each goes by, or "".
+
+    Args:
+        nos: the system.
+        printed: the running configuration, of SONiC CONFIG_DB; of Cumulus `nv show interface`.
+    """
+    if nos in ("sonic", "cumulus"):
+        told = json.loads(printed or "{}")
+        rows = told.get("PORT", {}) if nos == "sonic" else told
+        return {name: str(row.get("alias", "")) for name, row in rows.items()}
+    return dict.fromkeys(re.findall(r"(?m)^interface (\S.*?)\s*$", printed), "")
+
+
+def unknown_ports(ports: list[Intent], known: dict[str, str]) -> list[str]:
+    """Why a port is none that the switch prints, by exactly that name; nothing where nothing was read."""
+    reasons = []
+    for port, role in ((entry["port"], entry.get("role")) for entry in ports if known):
+        if port not in known:
+            like = [name for name, other in known.items() if port == other or _same(port, name)]
+            at = "fabric.switches.links" if role in (links.UPLINK, links.SPINE) else "leaf_ports"
+            fix = f"it prints {like[0]}: write that" if like else "correct it"
+            reasons.append(f"{at}: port {port!r} is none that the switch prints; {fix}")
+    return reasons
 
 
 def not_done(nos: str) -> list[str]:
@@ -61,9 +122,17 @@ def not_done(nos: str) -> list[str]:
     return list(known(nos).not_done)
 
 
-def ports(fabric: Intent, cabled: list[dict[str, Any]], switch: str) -> list[dict[str, Any]]:
-    """Every port of a switch that carries RoCE: those with hosts, then those of its links to switches."""
-    return [*cabled, *links.link_ports(fabric, switch)]
+def ports(
+    fabric: Intent, cabled: list[dict[str, Any]], switch: str, kept: Intent | None = None
+) -> list[dict[str, Any]]:
+    """Every port of a switch that carries RoCE: those with hosts, then those of its links to switches.
+
+    On the way back of Enterprise SONiC also those that were `kept` and are cabled no more.
+    """
+    found = [*cabled, *links.link_ports(fabric, switch)]
+    named = {entry["port"] for entry in found}
+    gone = [name.removeprefix("mtu ") for name in kept or {} if name.startswith("mtu ")]
+    return found + [{"port": name} for name in gone if name not in named]
 
 
 def leaf_program(source: str) -> str:
@@ -97,6 +166,7 @@ def cli_unread(running: str) -> list[str]:
     # As above: only the systems with a command line pay for it.
     from shakedown.nos.system import refuse_error_text
     from shakedown.records.reading import BadInput
+    from shakedown.run.redact import redact
 
     # What a command says instead of a configuration is its first line; a banner may say anything below.
     first = next((line for line in running.splitlines() if line.strip()), "")
@@ -108,6 +178,10 @@ def cli_unread(running: str) -> list[str]:
         return [str(refused)]
     if _PAGER.search(running):
         return ["running configuration: a pager (--More--) cut it off; read it again without one"]
+    if not re.search(r"(?m)^interface \S", running):  # a prompt, a refusal in odd words, a lock
+        return [
+            f"running configuration: no interface is in it ({redact(first.strip())[:60]!r}); read it again"
+        ]
     return []
 
 
@@ -233,6 +307,73 @@ _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _DAY_MIN = 24 * 60
 
 
+def controller(_: object = "") -> str:
+    """The name under which runs on this machine leave their trials; a container has another."""
+    name = socket.gethostname()
+    machine, space = Path("/etc/machine-id"), Path("/proc/self/ns/pid")
+    known = name + (machine.read_text() if machine.is_file() else "")
+    known += str(space.stat().st_ino) if space.exists() else ""
+    return f"{re.sub('[^A-Za-z0-9]+', '-', name)[:12]}-{zlib.crc32(known.encode()):08x}"
+
+
+def claim(path: str) -> dict[str, Any]:
+    """Take a switch for this run of Ansible, among all runs of this machine, whoever's they are.
+
+    Args:
+        path: a link whose target says whose the switch is.
+
+    Returns:
+        held (who has it, or why it is not to be had; "" if ours) and ended (whether a run that ended had it).
+    """
+    # A task's own process is one of many; its parent is the run.
+    link, mine = Path(path), _run()
+    folder = os.open(link.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # until it is closed
+        holder = str(link.readlink()) if link.is_symlink() else ""
+        words = holder.split()
+        elsewhere = words[-3:-2] != mine.split()[-3:-2]
+        if holder not in ("", mine) and (elsewhere or _began(words[1]) == words[-1]):
+            return {"held": f"{holder}. If it is gone, remove {link}", "ended": False}
+        link.unlink(missing_ok=True)
+        link.symlink_to(mine)
+    except OSError as error:  # another user's, in a folder in which only he may take it away
+        return {"held": f"{link} is not ours to take ({error.strerror})", "ended": False}
+    finally:
+        os.close(folder)
+    return {"held": "", "ended": holder not in ("", mine)}
+
+
+def unclaim(path: str) -> bool:
+    """Leave a switch to other runs; whether it was ours."""
+    link = Path(path)
+    if not link.is_symlink() or str(link.readlink()) != _run():
+        return False
+    link.unlink()
+    return True
+
+
+def _run() -> str:
+    """This run of Ansible: a filter works in a process of one task, whose parent is the run."""
+    return (
+        f"process {os.getppid()} of {getpass.getuser()} on {controller()} since {_began(str(os.getppid()))}"
+    )
+
+
+def _began(process: str) -> str:
+    """When a process began, in ticks; "" if it is gone. Without /proc: "-" as long as it is there."""
+    if Path("/proc/self/stat").exists():
+        stat = Path("/proc", process, "stat")
+        return stat.read_text().rpartition(")")[2].split()[19] if stat.exists() else ""
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:  # another user's
+        pass
+    return "-"
+
+
 def closed(window: str, trial_s: int, now: str = "") -> list[str]:
     """Why no change may begin now; empty if it may.
 
@@ -289,6 +430,32 @@ def change_table(read: Intent, switch: str, nos: str = "") -> list[str]:
     ] + risk
 
 
+def whose(read: Intent, typed: list[list[str]] | None) -> Intent:
+    """The same reading, in which the role's own is only what it typed itself: a name is no proof.
+
+    Args:
+        read: what `compare` of a system gives.
+        typed: place, setting and value of all that earlier runs typed; None where that was not kept.
+    """
+    mine = {tuple(one) for one in typed or ()} | {(one[0], "row") for one in typed or ()}
+    changes = [
+        {**one, "whose": "other"}
+        if typed is not None
+        and one["whose"] == "role"
+        and not mine & {(one["where"], one["setting"], one["from"]), (one["where"], one["setting"])}
+        else one
+        for one in read.get("changes", [])
+    ]
+    return {**read, "changes": changes} if changes else read
+
+
+def typed(read: Intent) -> list[list[str]]:
+    """What a change types, as `whose` asks for it."""
+    return [
+        [one["where"], one["setting"], one["to"]] for one in read.get("changes", []) if one["to"] != "absent"
+    ]
+
+
 def others_settings(read: Intent) -> list[str]:
     """The settings that would be changed and are somebody else's."""
     return [
@@ -306,6 +473,8 @@ class FilterModule:
         return {
             "roce_switch_refusals": refusals,
             "roce_switch_not_done": not_done,
+            "roce_switch_known_ports": known_ports,
+            "roce_switch_unknown_ports": unknown_ports,
             "roce_switch_ports": ports,
             "roce_switch_lossless": lossless_priorities,
             "roce_switch_leaf_program": leaf_program,
@@ -317,6 +486,11 @@ class FilterModule:
             "roce_switch_error_free": error_free,
             "roce_switch_lost": lost,
             "roce_switch_closed": closed,
+            "roce_switch_controller": controller,
+            "roce_switch_claim": claim,
+            "roce_switch_unclaim": unclaim,
             "roce_switch_change_table": change_table,
+            "roce_switch_whose": whose,
+            "roce_switch_typed": typed,
             "roce_switch_others_settings": others_settings,
         }

@@ -186,10 +186,11 @@ _MOST_OF_OTHERS, _LARGEST_OUTPUT = 20, 1 << 16
 
 
 def said_by_others(run: Path, measurements: Iterable[Measurement]) -> tuple[str, ...]:
-    """Return what others said into outputs of perftest, which go to one file with its errors; each once."""
+    """Return what others said beside outputs: perftest's go to one file with its errors; each once."""
     said: Counter[str] = Counter()
-    for raw in dict.fromkeys(m.raw for m in measurements if m.raw and m.test.startswith("ib_")):
-        with contextlib.suppress(BadInput, OSError), open_plain(run / raw) as file:
+    for raw, test in {m.raw: m.test for m in measurements if m.raw}.items():
+        path = run / raw if test.startswith("ib_") else (run / raw).with_suffix(".err")
+        with contextlib.suppress(BadInput, OSError), open_plain(path) as file:
             said.update(TextSource(file.read(_LARGEST_OUTPUT).decode(errors="replace")).others)
     return tuple(f"{words} ({count(many, 'output')})" for words, many in said.most_common(_MOST_OF_OTHERS))
 

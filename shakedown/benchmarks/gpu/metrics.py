@@ -134,9 +134,13 @@ class KernelLine:
 def _lost(begin: GpuLook | None, end: GpuLook) -> str:
     """Say that a log has lost lines of the job itself: it went round in a storm, or somebody cleared it."""
     read_s = begin and begin.kernel_from_s is not None and begin.kernel_read_s
-    if not read_s or (end.kernel_from_s is not None and end.kernel_from_s <= read_s):
-        return ""
-    return "the kernel log lost lines since the job began: an error may have been among them"
+    later = read_s and (end.kernel_from_s is None or end.kernel_from_s > read_s)
+    had = begin and begin.kernel
+    if later or (had and not set(had) & set(end.kernel or ())):
+        return "the kernel log lost lines since the job began: an error may have been among them"
+    if end.strange_lines:
+        return f"{end.strange_lines} lines of the kernel log hold an Xid or SXid in a form that is not known"
+    return ""
 
 
 def _lines(begin: GpuLook | None, seen: GpuLook) -> Iterator[KernelLine]:

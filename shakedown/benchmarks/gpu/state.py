@@ -220,6 +220,7 @@ class _Command(Record):
 
 class _Kernel(_Command):
     now_s: float | None = None  # since boot; None: a look of earlier releases
+    strange: int = 0  # lines that seem to tell of hardware, in a form that is not known
     oldest_s: float | None = None  # of the first line that the log still has, since boot; None: not known
 
 
@@ -251,6 +252,7 @@ class GpuLook(Record):
     no_kernel: str = ""  # why
     kernel_read_s: float | None = None  # when, since boot, as the lines' own times are
     kernel_from_s: float | None = None  # what the log had, since boot
+    strange_lines: int = 0  # not among `kernel`
 
 
 def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
@@ -312,6 +314,7 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
         no_users="" if told else _words(asked),
         taken=_moment(look.taken),
         kernel_from_s=look.kernel.oldest_s,
+        strange_lines=look.kernel.strange,
         kernel=tuple(_COLOURS.sub("", look.kernel.out).splitlines()) if look.kernel.exit_code == 0 else None,
         no_kernel=" ".join(look.kernel.error.split())[:500],
         kernel_read_s=look.kernel.now_s,

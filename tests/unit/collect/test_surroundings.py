@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.base.contract import rails_of
 from shakedown.collect.outputs import Told
-from shakedown.collect.surroundings import beside_others, rails_of, rails_text
+from shakedown.collect.surroundings import beside_others
+from shakedown.evidence.job_folder import given
 from shakedown.intent.nic import NicSpec
 from shakedown.onnode import host, tcp_paths
 from shakedown.onnode.pin import cpu_set
@@ -153,7 +155,7 @@ def test_jobs_over_tcp_are_told_their_ways_and_judged_by_them():
     paths = {"n2": [path], "n1": [{**path, "ipv4": "10.0.0.1"}]}
     job = records.job(name="j", kind="mpi_allreduce", tests=("t",), settings={"paths": paths})
     jobs = Jobs(run="r", jobs=(job,), nics={"n1": (), "n2": ()})
-    assert json.loads(rails_text(jobs, job))["n2"] == [RAIL]
+    assert json.loads(given(jobs, job)["rails.json"])["n2"] == [RAIL]
     readings = {"n2": (reading(10), reading(70, astray=[STRAY]))}
     m = judged(reading(10), reading(70), rail=None)
     (told,) = beside_others([Told((m,))], readings, rails_of(jobs, job))

@@ -16,8 +16,10 @@ from generator.forgeries import source
 from ordered import World, reseal
 from test_forgeries import LATENCY
 
+from shakedown.records import writing
 from shakedown.records.reading import BadInput
 from shakedown.run.folder import MOST_FILES, OF_CONTROLLER, RAW
+from shakedown.run.lock import RunLock
 from shakedown.run.share import Share
 from tests.kit.key import NEEDS_SSH_KEYGEN
 
@@ -138,6 +140,31 @@ def test_what_is_done_on_the_share_is_named_or_harmless(world, forgery):
     assert FORGERIES[forgery] in told if FORGERIES[forgery] else told == "", told[:600]
 
 
+# What root of another node does beside n1's outputs before n1 signs, and what n1 says; nothing: it signs.
+BEFORE_SIGNING: dict[str, str] = {
+    "puts a pipe in a job's folder before its nodes sign, nodes.txt": "nodes.txt is not a plain file",
+    "puts a link in a job's folder before its nodes sign, nodes.txt": "Too many levels of symbolic links",
+    "puts a pipe in a job's folder before its nodes sign, outputs.n2.jsonl": "",
+    "grows a file to a terabyte before its nodes sign, outputs.n2.jsonl": "",
+    "grows a file to a terabyte before its nodes sign, another.n1.txt": "",
+    "puts a pipe in a job's folder before its nodes sign, another.n1.txt": "",
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("forgery", BEFORE_SIGNING)
+def test_a_node_signs_or_says_why_not(world, forgery, capsys):
+    """Catches: a job's last step that waits for ever, or ends for want of memory, and nothing is signed."""
+    name, end = Path(LATENCY).name, world.jobs()[-1][2]
+    what, _, place = forgery.rpartition(", ")
+    act = piped if "pipe" in what else linked if "link" in what else huge
+    act(world.run / LATENCY / place)
+    world.sign("n1", name, end, status=bool(BEFORE_SIGNING[forgery]))
+    assert BEFORE_SIGNING[forgery] in capsys.readouterr().err
+    signed = json.loads((world.run / LATENCY / "signed.n1.json").read_text())
+    assert "outputs.n1.jsonl" in signed["files"] and "another.n1.txt" not in signed["files"]
+
+
 NOBODY = 54_321
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user")
 # What another user tries on a run that the submit host made; `{}` is the run's folder.
@@ -228,3 +255,35 @@ def test_what_another_user_owns_is_not_opened(open_place, forgery):
     inside = sorted(str(path.relative_to(run / RAW)) for path in (run / RAW).rglob("*"))
     assert int(count) == 1 + len(inside)
     assert found == (inside if theirs == run / RAW else [str(theirs.relative_to(run / RAW))])
+
+
+# What a user opens, whom everybody may read, and keeps locked.
+LOCKED: dict[str, str] = {
+    "keeps a lock on a journal, raw/job.a1/outputs.n1.jsonl": "",
+    "keeps a lock on the chain, raw/chain.jsonl": "",
+    "keeps a lock on what is there to be locked, .run.lock.mutex": "",
+}
+HOLD = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 1); print(flush=True); time.sleep(60)"
+
+
+@AS_ROOT
+@pytest.mark.parametrize("forgery", LOCKED)
+def test_another_users_lock_keeps_nobody(open_place, forgery, monkeypatch):
+    """Catches: a run that hangs at its first line, or never gives the submit host back."""
+    monkeypatch.setattr(writing, "_LONGEST_LOCK_S", 0.1)
+    run, share = run_on_a_share(open_place)
+    held, lock = run / forgery.rpartition(", ")[2], RunLock(run)
+    os.close(os.open(run / ".run.lock.mutex", os.O_CREAT, 0o644))  # of an earlier release
+    with lock.mutex():
+        pass
+    argv = ["python3", "-c", HOLD, str(held)]
+    with subprocess.Popen(argv, user=NOBODY, group=0, extra_groups=[], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout.readline() or held.name == ".run.lock.mutex"
+            with lock.mutex():
+                writing.append_line(run / "raw/job.a1/outputs.n1.jsonl", b"2")
+                share.append(run / "raw/chain.jsonl", lambda lines: b"%d" % len(lines))
+        finally:
+            other.kill()
+    assert (run / "raw/job.a1/outputs.n1.jsonl").read_bytes() == b"1\n2\n"
+    assert (run / "raw/chain.jsonl").read_bytes() == b"{}\n1\n"

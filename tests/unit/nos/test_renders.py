@@ -114,6 +114,8 @@ def test_an_intent_that_the_switch_cannot_hold_is_refused_with_the_reason(nos, f
         (lambda ports: ports[1].update(port="swp1"), "port swp1 is listed twice"),
         (lambda ports: ports[1].update(host="n1"), "both cabled to n1/fab0"),
         (lambda ports: ports[1].update(port="mgmt0"), "port mgmt0 carries management"),
+        (lambda ports: ports[1].update(port="Mg0"), "port Mg0 carries management"),
+        (lambda ports: ports[1].update(port="management1"), "port management1 carries management"),
         (list.clear, "names no port"),
     ],
 )
@@ -121,7 +123,7 @@ def test_cabling_that_cannot_be_is_refused_with_the_port(change, words):
     """Catches a port that nobody cabled, or that carries management, being configured."""
     ports = cabling("linux")
     change(ports)
-    reasons = general.refusals(intent(), "linux", ports, ["mgmt0"], HOSTS)
+    reasons = general.refusals(intent(), "linux", ports, ["mgmt0", "Management1"], HOSTS)
     assert any(words in reason for reason in reasons), reasons
 
 

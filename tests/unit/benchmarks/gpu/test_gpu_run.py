@@ -12,6 +12,7 @@ from shakedown.benchmarks.gpu.metrics import judge_gpu
 from shakedown.benchmarks.gpu.state import GpuState, parse_gpu_look
 from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
+from shakedown.onnode.gpus import kernel_log
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
@@ -420,25 +421,38 @@ def test_a_line_counts_in_whatever_form_its_time_stands(run, front):
 
 
 @cases(
-    "begin, end, doubt",
-    ((3.5, 900.0), 3.5, False),
-    ((3.5, 900.0), 950.0, True),
-    ((3.5, 900.0), None, True),
-    ((None, 900.0), None, False),
-    ((3.5, None), 950.0, False),
+    "begin, end, kept, doubt",
+    ((3.5, 900.0), 3.5, True, False),
+    ((3.5, 900.0), 950.0, True, True),
+    ((3.5, 900.0), None, True, True),
+    ((None, 900.0), None, True, False),
+    ((3.5, None), 950.0, True, False),
+    ((3.5, 900.0), 3.5, False, True),
 )
-def test_a_log_that_lost_lines_of_the_job_leaves_no_check_good(run, begin, end, doubt):
+def test_a_log_that_lost_lines_of_the_job_leaves_no_check_good(run, begin, end, kept, doubt):
     """Catches: a storm of messages, or `dmesg -C`, after which an Xid of the job itself is gone: PASS."""
     with edited(run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.before.json") as seen:
         old = f"[ 100.1] {GONE}\n"
         seen["kernel"] |= {"oldest_s": begin[0], "now_s": begin[1], "out": old, "exit_code": 0}
 
     def edit(seen) -> None:
-        seen["kernel"] |= {"oldest_s": end, "now_s": 960.0, "exit_code": 0, "out": ""}
+        seen["kernel"] |= {"oldest_s": end, "now_s": 960.0, "exit_code": 0, "out": old * kept}
 
     assert state(run, edit)["earlier"][0] == 1, "what the log had before"
     found = [m for m in gather(run)[0] if m.params.get("check") in ("xid", "hardware")]
     assert [bool(m.disturbed and "lost lines" in m.disturbed) for m in found] == [doubt] * 2, found
+
+
+def test_an_xid_in_a_form_that_nobody_knows_is_no_silence(run, monkeypatch):
+    """Catches: a line with an Xid that no expression of ours fits, dropped on the node as a user's words."""
+    line = f"2026/11/20 17h20: {GONE}"
+    printed = {"argv": ["dmesg"], "exit_code": 0, "out": f"{line}\n[ 9.1] {GONE}\n", "error": ""}
+    monkeypatch.setattr("shakedown.onnode.gpus.run", lambda _: dict(printed))
+    kernel = kernel_log()
+    assert (kernel["out"], kernel["strange"]) == (f"[ 9.1] {GONE}\n", 1)
+    look(run, lambda seen: seen["kernel"].update(exit_code=0, strange=1, out=""))
+    outcome, reason = cells(run)[STATE.format("xid")]
+    assert outcome is Outcome.INCONCLUSIVE and "in a form that is not known" in reason
 
 
 def test_an_error_that_an_older_order_did_not_ask_for_is_no_pass(run):

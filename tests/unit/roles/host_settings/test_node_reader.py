@@ -149,7 +149,7 @@ def test_every_line_that_tells_of_hardware_is_read(monkeypatch):
     coloured = f"\x1b[32m[  812.123456] \x1b[0m\x1b[33mNVRM: \x1b[0m{XID[6:]}\n"
     monkeypatch.setattr(gpus, "run", lambda _: {"argv": [], "exit_code": 0, "out": coloured, "error": ""})
     assert gpus.kernel_log() | {"now_s": 0} == {
-        **{"argv": [], "exit_code": 0, "error": "", "now_s": 0, "oldest_s": 812.123456},
+        **{"argv": [], "exit_code": 0, "error": "", "now_s": 0, "oldest_s": 812.123456, "strange": 0},
         "out": f"[  812.123456] {XID}\n",
     }
     assert node_reader.KEPT.pattern == gpus.KEPT.pattern and node_reader.KEPT.flags == gpus.KEPT.flags
