@@ -171,7 +171,8 @@ def without_impossible(before: NodeCounters, after: NodeCounters) -> NodeCounter
         was, now = before.about.get(device, About()), after.about.get(device, About())
         timed = was.read_at_s is not None and now.read_at_s is not None
         seconds = now.read_at_s - was.read_at_s if timed else None  # type: ignore[operator]
-        if odd := impossible(before.devices[device], after.devices[device], seconds, now.speed_mbps):
+        speed = max(was.speed_mbps or 0, now.speed_mbps or 0)
+        if odd := impossible(before.devices[device], after.devices[device], seconds, speed):
             devices[device] = {name: n for name, n in devices[device].items() if name not in odd}
             about[device] = replace(now, unread={**now.unread, **odd})
     return replace(after, devices=devices, about=about)
