@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shakedown.benchmarks.base.contract import TcpPath
 from shakedown.collect.outputs import Told
-from shakedown.intent.nic import NicSpec
 from shakedown.onnode.host import MOST_OTHERS
 from shakedown.onnode.pin import cpu_set
+from shakedown.records.base import NicSpec
 from shakedown.records.results import Load, Measurement, RunProblem
 from shakedown.records.wording import BLAMES, printable
 from shakedown.run.nic_counters import HostReading, NodeCounters, OtherProcess

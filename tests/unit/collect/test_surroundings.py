@@ -15,11 +15,10 @@ from shakedown.benchmarks.base.contract import rails_of
 from shakedown.collect.outputs import Told
 from shakedown.collect.surroundings import beside_others
 from shakedown.evidence.job_folder import given
-from shakedown.intent.nic import NicSpec
 from shakedown.onnode import host, tcp_paths
 from shakedown.onnode.pin import cpu_set
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Better, NicSpec, Stage
 from shakedown.records.results import Measurement
 from shakedown.run.nic_counters import HostReading, NodeCounters, read_counters
 from tests.kit import records
