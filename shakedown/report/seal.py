@@ -226,6 +226,16 @@ def _changed(folder: Path, recorded: dict[str, str], digests: dict[str, str]) ->
     return None
 
 
+def changed_since(folder: Path) -> str:
+    """Say which file of a sealed run is not as sealed, and how; empty: none, or it is not sealed."""
+    if not os.path.lexists(folder / SUMS):
+        return ""
+    recorded = _parse_sums(read_bytes(folder / SUMS), folder / SUMS)
+    digests = {n: hashlib.sha256(_content(folder / n)).hexdigest() for n in run_files(folder)}
+    found = _changed(folder, recorded, digests)
+    return found[1] if found else ""
+
+
 def _differs(name: str, reason: str, findings: tuple[SealFinding, ...] = ()) -> Verification:
     return Verification(printable(name)[:500], printable(reason)[:1000], None, None, findings)
 
