@@ -14,7 +14,6 @@ from pathlib import Path
 from shakedown.collect.outputs import Told, without_place
 from shakedown.evidence.job_folder import dead_nodes
 from shakedown.evidence.window import Window, job_window, longer_than, moment
-from shakedown.intent.nic import NicSpec
 from shakedown.nics.counter_sets import UNTRUSTED, lacking, unwrapped
 from shakedown.nics.families import family_of
 from shakedown.nics.rates import (
@@ -27,7 +26,7 @@ from shakedown.nics.rates import (
     rates,
 )
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.records.base import Stage
+from shakedown.records.base import NicSpec, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem

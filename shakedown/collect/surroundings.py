@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shakedown.benchmarks.base.contract import TcpPath
 from shakedown.collect.outputs import Told
-from shakedown.intent.nic import NicSpec
 from shakedown.onnode.host import MOST_OTHERS
 from shakedown.onnode.pin import cpu_set
+from shakedown.records.base import NicSpec
 from shakedown.records.results import Load, Measurement, RunProblem
 from shakedown.records.wording import BLAMES, printable
 from shakedown.run.nic_counters import HostReading, NodeCounters, OtherProcess
@@ -117,6 +117,14 @@ def _machine(first: HostReading, last: HostReading, serve: set[int]) -> Iterator
             yield share, f"{who} CPU {worst} for {share:.0%} of the time"
 
 
+def _changes(reading: NodeCounters, nic: NicSpec | TcpPath) -> int | None:
+    """Return how often a link went up or down; of releases before 0.3, how often down."""
+    if reading.host and nic.netdev in reading.host.carriers:
+        return reading.host.carriers[nic.netdev]
+    counters = reading.devices.get(nic.rdma_device, {}) if isinstance(nic, NicSpec) else {}
+    return counters.get("netdev.carrier_down_count")
+
+
 def _strays(node: str, both: Both, nics: Nics) -> str:
     """Say how a node sent otherwise than planned on these NICs, and what was not up all along."""
     words = dict[str, None]()
@@ -126,7 +134,7 @@ def _strays(node: str, both: Both, nics: Nics) -> str:
                 of = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "words": one.get("words", "")}
                 to = one.get("to")
                 words[BLAMES["way-strays" if to else "interface"].told(**of, owner=to)] = None
-        was, now = (reading.host.carriers.get(nic.netdev) if reading.host else None for reading in both)
+        was, now = (_changes(reading, nic) for reading in both)
         if was is not None and now is not None and now > was:
             link = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "times": now - was}
             words[BLAMES["link-changed"].told(**link)] = None

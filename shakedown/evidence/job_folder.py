@@ -91,9 +91,7 @@ def _flaw(folder: str, job: JobRecord, spec: JobSpec, shared: Mapping[str, tuple
 
 # What srun(1) says of each task that did not end with status 0:
 # `srun: error: n2: task 1: Exited with exit code 1`, `srun: error: n[2-3]: tasks 1-2: Killed`.
-_FAILED = re.compile(
-    r"srun: error: (?P<hosts>[A-Za-z0-9][^\s:]{0,2000}): tasks? (?P<tasks>[0-9,-]+): (?P<how>.+)"
-)
+_FAILED = re.compile(r"srun: error: (?P<hosts>[A-Za-z0-9][^\s:]{0,2000}): tasks? [0-9,-]+: (?P<how>.+)")
 _NODE = "Node failure"  # any other word tells more
 _SLURMS = ("Killed", "Out Of Memory", _NODE)  # which no words of a program explain
 _GONE = re.compile(rf"srun: error: (?P<how>{_NODE}) on (?P<hosts>[A-Za-z0-9]\S{{0,2000}})")
@@ -165,9 +163,8 @@ def told_by_tasks(
     problem = RunProblem(kind=job.problem.kind, message=f"{first} ({job.problem.message})"[:2000])
     kind = JOB_KINDS.get(spec.kind)
     # A job that a signal ended, or that ran elsewhere, is nobody's.
-    by_itself = bool(re.fullmatch(r"[1-9][0-9]*:0", job.exit_code or "")) and set(job.nodes) == set(
-        spec.nodes
-    )
+    here = set(job.nodes) == set(spec.nodes)
+    by_itself = here and bool(re.fullmatch(r"[1-9][0-9]*:0", job.exit_code or ""))
     alone = kind is not None and kind.each_node and by_itself
     problems = {node: RunProblem(kind="environment", message=text) for node, text in failed.items()}
     return job.model_copy(update={"problem": problem}), problems, alone

@@ -308,28 +308,17 @@ _SHORTEST_BITS = 8 * (64 + PREAMBLE_BYTES + INTER_FRAME_GAP_BYTES)  # of a frame
 
 
 def impossible(
-    before: Mapping[str, int], after: Mapping[str, int], seconds: float | None, speed_mbps: int | None
+    before: Mapping[str, int], after: Mapping[str, int], seconds: float | None, speed_mbps: int
 ) -> dict[str, str]:
     """Return the counters that grew by more than can have happened, and why: such a value tells nothing.
 
     What two ends count of a connection is of packets that the NIC sent or received; what is dropped or
     damaged may not be among them, and all came over a line of so many bits. All bounds are twice as wide.
-
-    Args:
-        before: what was counted before a test.
-        after: what was counted after it.
-        seconds: from one reading to the other; None: not known.
-        speed_mbps: of the link; None: not known.
+    Of a time that is not known, or a speed of 0, there is no such line.
     """
-    moved = max(
-        (
-            sum(grown)
-            for both in _PACKETS
-            if min(grown := [after.get(n, 0) - before.get(n, 0) for n in both]) >= 0
-        ),
-        default=0,
-    )
-    bits = 2 * 2e6 * max(seconds, _SHORTEST_S) * max(speed_mbps, 0) if seconds and speed_mbps else 0.0
+    both_ways = [[after.get(name, 0) - before.get(name, 0) for name in both] for both in _PACKETS]
+    moved = max(0, *(sum(grown) for grown in both_ways if min(grown) >= 0))
+    bits = 2 * 2e6 * max(seconds, _SHORTEST_S) * max(speed_mbps, 0) if seconds else 0.0
     found: dict[str, str] = {}
     for name, value in after.items():
         grown_by = value - before.get(name, value)

@@ -54,8 +54,8 @@ OF_OTHERS = {
     "images": r"(?:NOTE|WARNING|ERROR): .{0,40}(?:container|SHMEM|MOFED|InfiniBand devices|NVIDIA Driver)",
 }
 _OF_OTHERS = re.compile("|".join(OF_OTHERS.values()))
-# What happened to a NIC, a GPU or a connection while a tool went on to its end: told on its stderr, where the
-# results stand apart from it. Of NCCL's warnings, these tell of a host's settings and of no event: each is
+# What happened to a NIC, a GPU or a connection while a tool went on to its end: told beside its results, on
+# either stream. Of NCCL's warnings, these tell of a host's settings and of no event: each is
 # looked at elsewhere or costs nothing (RCCL, src/init.cc; NCCL, src/plugin/*.cc: no tuner or profiler was
 # installed; ANP warns that it was loaded).
 OF_SETTINGS = re.compile(

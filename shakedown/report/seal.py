@@ -107,8 +107,8 @@ def seal(folder: Path, key: Path) -> None:
     for name in empty_folders(folder):
         (folder / name).rmdir()
     names = list(run_files(folder))
-    if half := next((name for name in names if ASIDE.fullmatch(name.rpartition("/")[2])), None):
-        raise BadInput("is being written", fix="wait for who writes it, another seal?", file=folder / half)
+    if new := next((name for name in names if ASIDE.fullmatch(name.rpartition("/")[2])), None):
+        raise BadInput("is being written", fix="wait for who writes it, another seal?", file=folder / new)
     sums = "".join(
         f"{hashlib.sha256(_content(folder / name)).hexdigest()}  {name}\n" for name in names
     ).encode()
@@ -259,13 +259,23 @@ def _not_derived(folder: Path, verdict: Verdict, recorded: dict[str, str]) -> tu
 def _changed(folder: Path, recorded: dict[str, str], digests: dict[str, str]) -> tuple[str, str] | None:
     """Return the first file, by name, that is not as sealed, and why."""
     for name in sorted(recorded):
-        if digests.get(name) != recorded[name]:
+        if digests.get(name, recorded[name]) != recorded[name]:
             return name, f"{name} was changed after sealing: its SHA-256 differs"
     if other := _others(folder, recorded):
         return other
     for name in empty_folders(folder):
         return name, f"{name} is an empty folder: it was added after sealing"
     return None
+
+
+def changed_since(folder: Path) -> str:
+    """Say which file of a sealed run is not as sealed, and how; empty: none, or it is not sealed."""
+    if not os.path.lexists(folder / SUMS):
+        return ""
+    recorded = _parse_sums(read_bytes(folder / SUMS), folder / SUMS)
+    digests = {n: hashlib.sha256(_content(folder / n)).hexdigest() for n in run_files(folder)}
+    found = _changed(folder, recorded, digests)
+    return found[1] if found else ""
 
 
 def _differs(name: str, reason: str, findings: tuple[SealFinding, ...] = ()) -> Verification:

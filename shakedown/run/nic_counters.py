@@ -15,7 +15,7 @@ from shakedown.nics.families import family_of
 from shakedown.nics.rates import impossible
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.reading import BadInput, read_as, read_evidence
-from shakedown.records.results import went_back
+from shakedown.records.results import unanswered, went_back
 
 # Eleven NICs with two thousand counters each have 1.5 MB; 60 MB of them took 35 s and 3 GB.
 _LARGEST = 4 << 20
@@ -26,12 +26,7 @@ _NEVER_BACK = (
     *(f"netdev.{way}_{unit}" for way in ("rx", "tx") for unit in ("packets", "bytes")),
     *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
 )
-_OF_RXE = (
-    "rdma.sent_pkts",
-    "rdma.rcvd_pkts",
-)  # rxe_hw_counters.c; from the upper half of 32 bits one may wrap
-# All ones, or minus one: what a driver gives for a counter that its device did not answer for.
-_NO_ANSWER, _NO_ANSWER_32 = 1 << 63, (1 << 32) - 1
+_OF_RXE = ("rdma.sent_pkts", "rdma.rcvd_pkts")  # rxe_hw_counters.c; of 32 bits on some machines
 
 
 _Source = Annotated[str, Field(min_length=1, max_length=128)]
@@ -59,9 +54,7 @@ class _Device(BaseModel):
 
     @model_validator(mode="after")
     def _unanswered_is_unread(self) -> Self:
-        for name in [
-            name for name, value in self.counters.items() if value >= _NO_ANSWER or value == _NO_ANSWER_32
-        ]:
+        for name in [name for name, value in self.counters.items() if unanswered(value)]:
             self.unread[name] = f"the driver said {self.counters.pop(name)}"
         return self
 
@@ -178,7 +171,8 @@ def without_impossible(before: NodeCounters, after: NodeCounters) -> NodeCounter
         was, now = before.about.get(device, About()), after.about.get(device, About())
         timed = was.read_at_s is not None and now.read_at_s is not None
         seconds = now.read_at_s - was.read_at_s if timed else None  # type: ignore[operator]
-        if odd := impossible(before.devices[device], after.devices[device], seconds, now.speed_mbps):
+        speed = max(was.speed_mbps or 0, now.speed_mbps or 0)
+        if odd := impossible(before.devices[device], after.devices[device], seconds, speed):
             devices[device] = {name: n for name, n in devices[device].items() if name not in odd}
             about[device] = replace(now, unread={**now.unread, **odd})
     return replace(after, devices=devices, about=about)

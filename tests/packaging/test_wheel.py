@@ -114,6 +114,7 @@ def test_pip_installs_the_same(by_pip, recorded_run, tmp_path):
     assert (run / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.timeout(900)  # two installations
 def test_another_clone_on_a_user_s_path_is_not_run_or_is_told(by_uv, by_pip, tmp_path):
     """Catches: another clone, named by PYTHONPATH, that judges in the installed one's place, unsaid."""
     other = tmp_path / "clone"

@@ -288,6 +288,9 @@ def main(argv: list[str]) -> int:  # noqa: PLR0912, PLR0915  (a table of command
             code = sonic(argv)
     if re.search(FAULTS.get("cut_after", "$^"), line):
         (HOME / "cut").touch()
+    if once("cut_once_after", line):
+        (HOME / "cut").touch()
+        time.sleep(1)  # its answer is lost
     if once("admin_after", line):  # another admin sets something
         store(RUNNING, {**load(RUNNING), **FAULTS["admin"]})
     hold, held = HOME / "hold", HOME / "held"

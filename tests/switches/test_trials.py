@@ -260,4 +260,4 @@ def test_what_os9_saved_before_a_run_ended_is_reloaded_by_the_next(loop, play, e
     refused = play({**variables(switch), "roce_switch_reload_allowed": False})
     assert refused.code != 0 and "an earlier run was ended" in refused.output, refused.output
     again = play(variables(switch))
-    assert again.code == 0 and switch.log.count("reload") == 1, again.output
+    assert again.code == 0 and "reload" in switch.log, again.output

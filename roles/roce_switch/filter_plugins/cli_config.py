@@ -192,13 +192,18 @@ _USES = (
     (r"wred \S+ (?P<name>\S+)", "wred-profile {name}"),
     (r"random-detect (?P<name>\S+)", "wred {name}"),
 )
-_PROSE = re.compile(r"(description|name|remark|alias|hostname|banner|snmp-server) ")
+# What may make use of one in other words: no description, and no VRF or access list of the same name.
+_MAY_USE = re.compile(
+    r"(?!(description|name|remark|alias|hostname|banner|snmp-server) )"
+    r".*\b(qos|polic\w+|profile|class|dcb|wred|queue|trust|random-detect)\b"
+)
 
 
 def _in_use(have: list[Path], gone: list[Path], ours: set[Path]) -> dict[Path, Path]:
     """The policies of ours of which somebody else's line makes use, by that line; and theirs in turn."""
     heads = [path for path in have if len(path) == 1 and _OURS.search(path[0])]
-    going, used = set(gone), {}
+    going = set(gone)
+    used: dict[Path, Path] = {}
     users = [p for p in have if p not in ours and not any(p[: n + 1] in going for n in range(len(p)))]
     while users:
         user = users.pop()
@@ -216,7 +221,7 @@ def _makes_use(line: str, head: str) -> bool:
             words = {word: re.escape(text) for word, text in match.groupdict().items()}
             return bool(re.fullmatch(policy.format(**words), head))
     name = head.rpartition(" ")[2]
-    return bool(re.search(rf"(?<!\S){re.escape(name)}(?!\S)", line) and not _PROSE.match(line))
+    return bool(_MAY_USE.match(line) and re.search(rf"(?<!\S){re.escape(name)}(?!\S)", line))
 
 
 def _told_use(path: Path, used: dict[Path, Path]) -> str:

@@ -161,7 +161,7 @@ def cli_unready(nos: str, unsaved: list[str], mixture_accepted: bool) -> list[st
     return reasons
 
 
-def cli_unread(running: str) -> list[str]:
+def cli_unread(text: str, which: str = "running") -> list[str]:
     """Why what a switch printed is not its configuration, so that nothing is known of it; empty if it is."""
     # As above: only the systems with a command line pay for it.
     from shakedown.nos.system import refuse_error_text
@@ -169,18 +169,18 @@ def cli_unread(running: str) -> list[str]:
     from shakedown.run.redact import redact
 
     # What a command says instead of a configuration is its first line; a banner may say anything below.
-    first = next((line for line in running.splitlines() if line.strip()), "")
+    first = next((line for line in text.splitlines() if line.strip()), "")
     if not first:
-        return ["running configuration: the switch printed nothing; read it again"]
+        return [f"{which} configuration: the switch printed nothing; read it again"]
     try:
-        refuse_error_text(first, "running configuration")
+        refuse_error_text(first, f"{which} configuration")
     except BadInput as refused:
         return [str(refused)]
-    if _PAGER.search(running):
-        return ["running configuration: a pager (--More--) cut it off; read it again without one"]
-    if not re.search(r"(?m)^interface \S", running):  # a prompt, a refusal in odd words, a lock
+    if _PAGER.search(text):
+        return [f"{which} configuration: a pager (--More--) cut it off; read it again without one"]
+    if not re.search(r"(?m)^interface \S", text):  # a prompt, a refusal in odd words, a lock
         return [
-            f"running configuration: no interface is in it ({redact(first.strip())[:60]!r}); read it again"
+            f"{which} configuration: no interface is in it ({redact(first.strip())[:60]!r}); read it again"
         ]
     return []
 

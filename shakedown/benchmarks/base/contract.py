@@ -14,13 +14,12 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from pydantic import AfterValidator, TypeAdapter, ValidationError, model_validator
 
 from shakedown.intent.acceptance import Section
-from shakedown.intent.nic import NicSpec
 from shakedown.intent.site import Fabric, Site
 from shakedown.intent.software import Origin, ProgramName, SoftwareSource
 from shakedown.onnode.software import apptainer_words, mounts, pyxis_options
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.records.base import Better, Params, PlainPath, Record, Stage
+from shakedown.records.base import Better, NicSpec, Params, PlainPath, Record, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.program import SOURCE, WORKLOADS, own_python
 from shakedown.records.reading import BadInput

@@ -195,15 +195,18 @@ def said_by_others(run: Path, measurements: Iterable[Measurement]) -> tuple[str,
     return tuple(f"{words} ({count(many, 'output')})" for words, many in said.most_common(_MOST_OF_OTHERS))
 
 
-def event_beside(file: Path) -> str:
-    """Return what happened by the stderr of an output, or of its repeats; empty: nothing that is known.
+def event_told(file: Path) -> str:
+    """Return what happened by an output's words, its repeats' or their stderr's; empty: nothing known.
 
-    A tool may end well and have lost a NIC, or data, on the way.
+    A tool may end well and have lost a NIC, or data, on the way. perftest's words are its reader's own, and
+    what nccl-tests tells of the last error ("# error: ") may have done no harm.
     """
     stem, repeat, _ = file.stem.partition(".r1")
-    for beside in file.parent.glob(f"{escape(stem)}.r*.err") if repeat else [file.with_suffix(".err")]:
-        with contextlib.suppress(BadInput, OSError), open_plain(beside) as said:
-            for line in said.read(_LARGEST_OUTPUT).decode(errors="replace").splitlines():
-                if EVENTS.search(line[:1000]) and not OF_SETTINGS.search(line):
-                    return f"{beside.name} tells of an event: {printable(line.strip())[:300]}"
+    every = file.parent.glob(f"{escape(stem)}.r*") if repeat else [file, file.with_suffix(".err")]
+    for one in (p for p in every if p.suffix in (".txt", ".err") and not p.name.startswith("ib_")):
+        with contextlib.suppress(BadInput, OSError), open_plain(one) as said:
+            for line in said.read(_LARGEST_BYTES).decode(errors="replace").splitlines():
+                harmless = line.startswith("# error: ") or OF_SETTINGS.search(line)
+                if not harmless and EVENTS.search(line[:1000]):
+                    return f"{one.name} tells of an event: {printable(line.strip())[:300]}"
     return ""

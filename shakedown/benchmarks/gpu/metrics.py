@@ -62,14 +62,11 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
         links = _links(seen, gpu.index)
         for finding in judge_gpu(gpu, wanted, loads.get(gpu.index), links, unseen.get(gpu.index, "")):
             yield finding.read({"gpu": gpu.index})
-    there = {gpu.index for gpu in seen.gpus}
-    for index in range(planned):
-        if index not in there:
-            for check in gpu_checks(wanted):
-                params: Params = {"check": check, "gpu": index}
-                yield Read(
-                    "wrong", None, "1", lower, params, f"GPU {index} is not listed {lost and f'({lost})'}"
-                )
+    for index in sorted({*range(planned)} - {gpu.index for gpu in seen.gpus}):
+        for check in gpu_checks(wanted):
+            params: Params = {"check": check, "gpu": index}
+            words = f"GPU {index} is not listed {lost and f'({lost})'}"
+            yield Read("wrong", None, "1", lower, params, words)
 
 
 # What programs cause by their own faults: the GPU is well (NVIDIA, k8s-device-plugin, internal/rm/health.go).
@@ -179,9 +176,10 @@ def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Valu
         elif line.counts:
             unasked.append(str(line))
     for check, lines in found.items():
-        what, of_told = _TOLD[check]
+        what, when, of_told = _TOLD[check]
         bad, told = ([line for line in lines if line.counts is counts] for counts in (True, False))
-        text = f"{len(bad)} {what}: {'; '.join(map(str, bad[:3]))}"
+        what = what.removesuffix("s") if len(bad) == 1 else what
+        text = f"{len(bad)} {what}{when}: {'; '.join(map(str, bad[:3]))}"
         # One of each kind: many corrected errors hide no slot that gives a NIC too little power.
         kinds = {_NUMBERS.sub("", line.text): line for line in told}
         text += f"; {len(told)} {of_told}: {'; '.join(map(str, [*kinds.values()][:3]))}" if told else ""
@@ -195,9 +193,9 @@ def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Valu
 
 # By check: what counts, and what is only told.
 _TOLD = {
-    "xid": ("Xid", "of programs, not known to be this job's"),
-    "hardware": ("errors", "told, no failure"),
-    "earlier": ("errors before the job", "of programs, or corrected: told, no failure"),
+    "xid": ("Xid", "", "of programs, not known to be this job's"),
+    "hardware": ("errors", "", "told, no failure"),
+    "earlier": ("errors", " before the job", "of programs, or corrected: told, no failure"),
 }
 
 
@@ -233,11 +231,11 @@ def judge_gpu(
     if generation is not None or width is not None:
         seen = (load.pcie_generation, load.pcie_width) if load else (None, None)
         due = [(has, want) for has, want in zip(seen, (generation, width), strict=True) if want is not None]
-        text = f"PCIe Gen{seen[0]} x{seen[1]} under load, Gen{generation} x{width} wanted"
-        text = text if load else f"the link was not seen under load, Gen{generation} x{width} wanted"
+        text = f"PCIe Gen{seen[0]} x{seen[1]} under load" if load else "the link was not seen under load"
         told = [(has, want) for has, want in due if has is not None]
+        wish = f", Gen{generation} x{width} wanted"
         known = load is not None and len(told) == len(due)
-        yield found("pcie", all(has >= want for has, want in told) if known else None, text)
+        yield found("pcie", all(has >= want for has, want in told) if known else None, text + wish)
     if (links_wanted := wanted.nvlinks) is not None:
         rates, rate = gpu.nvlinks_gb_per_s, wanted.nvlink_gb_per_s
         slow = [r for r in rates or () if rate is not None and r < 0.99 * rate]
@@ -260,12 +258,8 @@ def judge_gpu(
         )
     if wanted.topology is not None:
         other = sorted({link for link in links or () if link != wanted.topology})
-        text = f"linked by {', '.join(other)}" if other else f"linked by {wanted.topology}"
-        text = (
-            f"{text}, {wanted.topology} wanted"
-            if links is not None
-            else "no topology that can be read was printed"
-        )
+        text = f"linked by {', '.join(other) or wanted.topology}, {wanted.topology} wanted"
+        text = text if links is not None else "no topology that can be read was printed"
         yield found("topology", None if links is None else not other, text)
     if (by_gpu := wanted.numa) is not None:
         want = by_gpu[gpu.index] if gpu.index < len(by_gpu) else None
@@ -290,16 +284,10 @@ def judge_gpu(
 
 
 def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:
-    if seen.topology is None:
-        return None
-    names = [row.device for row in seen.topology]
-    for row in seen.topology:
-        if row.device == f"GPU{index}":
-            return tuple(
-                link
-                for name, link in zip(names, row.links, strict=True)
-                if name.startswith("GPU") and name != row.device
-            )
+    rows = seen.topology or ()
+    for row in (row for row in rows if row.device == f"GPU{index}"):
+        ends = zip(rows, row.links, strict=True)
+        return tuple(link for other, link in ends if other.device.startswith("GPU") and other is not row)
     return None
 
 
@@ -325,8 +313,7 @@ def _loads(folder: JobFolder, node: str) -> dict[int, Load]:
         index = row.get("index")
         if not isinstance(index, int):
             continue
-        had = loads.get(index, Load(None, None, None, 0))
-        why = reasons(row)
+        had, why = loads.get(index, Load(None, None, None, 0)), reasons(row)
         loads[index] = Load(
             _larger(had.pcie_generation, row.get("pcie.link.gen.current")),
             _larger(had.pcie_width, row.get("pcie.link.width.current")),
@@ -382,14 +369,9 @@ def nvbandwidth(output: Output[GpuNodeSettings]) -> Iterator[Value]:
         raise BadInput(f"{name} is {status}: the tool gave no bandwidth", file=output.file)
     matrix = test.bandwidth_gb_per_s
     for params in pairs(name, planned):
-        row, column = (
-            (0, int(params["gpu"])) if "peer" not in params else (int(params["gpu"]), int(params["peer"]))
-        )
-        try:
-            value = matrix[row][column]
-        except IndexError:
-            value = None
         ends = [int(params[key]) for key in ("gpu", "peer") if key in params]
+        row, column = (0, *ends)[-2:]
+        value = matrix[row][column] if row < len(matrix) and column < len(matrix[row]) else None
         busy = disturbed(output.folder, {output.node: ends})
         yield Read("bandwidth", value, "GB/s", Better.HIGHER, params, disturbed=busy)
 

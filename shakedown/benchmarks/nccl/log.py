@@ -18,7 +18,7 @@ from shakedown.records.tool_text import Line, TextSource, quote
 # Read from NCCL's source (src/debug.cc, src/init.cc, src/transport/*.cc, src/enqueue.cc), 2.18 to 2.30.
 
 LOG_LINE = re.compile(
-    r"(?:\[[0-9][0-9T:., +-]*\] )?(?P<host>[^\s:]+):(?P<pid>[0-9]+):(?P<tid>[0-9]+) (?:\[[0-9]+\] )?"
+    r"(?:\[[0-9][0-9T:., +-]*\] )?(?P<host>[^\s:]+):(?P<pid>[0-9]+):(?P<tid>[0-9]+) (?:\[-?[0-9]+\] )?"
     r"(?:(?:[0-9.]+ )?\S+:[0-9]+ (?:\(\S*\) )?)?NCCL (?P<level>INFO|WARN|TRACE|CALL) ?(?P<message>.*)\Z"
 )
 # NCCL writes each line from a buffer of 1024 characters (debug.cc); host, time and file go before them.
@@ -26,7 +26,7 @@ LONGEST_LINE = 8192
 # What a line has before its message. Many lines of LONGEST_LINE must not cost a look from each character on
 # to the line's end, so neither expression has an open end.
 _LEVEL = re.compile(r"NCCL (?:INFO|WARN) ")
-_FRONT = re.compile(r"[^\s:]:[0-9]+:[0-9]+ \[[0-9]+\] ")
+_FRONT = re.compile(r"[^\s:]:[0-9]+:[0-9]+ \[-?[0-9]+\] ")
 _VERSION = re.compile(r"NCCL version ([0-9]\S*)\Z")
 _N = r"[0-9]{1,18}"
 _CHANNEL = re.compile(

@@ -220,8 +220,7 @@ def nccl(output: Output[NcclSettings]) -> Iterator[Value]:
     chosen = _choices(output)
     runs = repeats(output)
     somewhere = wrong_somewhere(runs)
-    users = disturbed(output.folder, {node: range(count) for node, count in order.gpus.items()})
-    busy = "; ".join(filter(None, (users, _warned(x for r in runs for x in r.nccl_warnings))))[:500]
+    busy = disturbed(output.folder, {node: range(count) for node, count in order.gpus.items()})
     unplaced = f"nccl-tests' footer counts {somewhere} out of bounds, and no row of its run has any"
     said = "; ".join(x for x in (unplaced if somewhere else "", _last_error(runs)) if x)
     damaged = None
@@ -392,13 +391,6 @@ def _message_bytes(choice: NcclChoice, ranks: int) -> int:
     return choice.size_bytes * (ranks if choice.operation in ("AllGather", "ReduceScatter") else 1)
 
 
-def _warned(warnings: Iterable[str]) -> str:
-    """Return what NCCL warned of besides settings; empty: of nothing."""
-    events = [said for said in warnings if not OF_SETTINGS.search(said)]
-    more = f" (and {len(events) - 1} more)" if len(events) > 1 else ""
-    return f"NCCL warned of something on {events[0]}{more}" if events else ""
-
-
 def nccl_log(output: Output[NcclSettings]) -> Iterator[Value]:
     """Yield 0 or 1 for each check of the way that the data went.
 
@@ -407,8 +399,11 @@ def nccl_log(output: Output[NcclSettings]) -> Iterator[Value]:
     log = parse_nccl_log(output.text, file=output.file)
     order = output.order
     pinning = [judge_pinning(output.folder, order.gpus)] if order.expect.pinned else []
+    events = [said for said in log.warnings if not OF_SETTINGS.search(said)]
+    more = f" (and {len(events) - 1} more)" if len(events) > 1 else ""
+    warned = f"NCCL warned of something on {events[0]}{more}" if events else ""
     for found in (*judge_log(log, order.expect, order.gpus), *pinning):
-        yield found.read({})._replace(disturbed=_warned(log.warnings))
+        yield found.read({})._replace(disturbed=warned)
 
 
 def moved(output: Output[NcclSettings]) -> Iterator[Moved]:

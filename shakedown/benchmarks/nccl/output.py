@@ -70,10 +70,7 @@ class _Text:
         self.source = source
         # NCCL_DEBUG lines may stand anywhere between others; a line that begins as a row and goes on as a
         # log line is no log line, and is refused as a row.
-        logged = [(x, LOG_LINE.match(x.text)) for x in source.lines if x.text.strip()]
-        self.lines = [line for line, match in logged if not match]
-        said = (m for _, m in logged if m and m["level"] == "WARN")
-        self.of_nccl = dict.fromkeys(f"{m['host']}: {m['message']}" for m in said)
+        self.lines = [x for x in source.lines if x.text.strip() and not LOG_LINE.match(x.text)]
         for line in self.lines:
             if _ERROR.search(line.text):
                 fix = "mend the cause and run the test again"
@@ -128,7 +125,6 @@ class _Text:
             average_busbw_gb_per_s=average,
             last_error=last_error,
             warnings=tuple(self.warnings)[:_KEPT],
-            nccl_warnings=tuple(self.of_nccl)[:_KEPT],
             **numbers,
         )
         check(source, result, digits)

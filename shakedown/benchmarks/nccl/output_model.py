@@ -82,7 +82,6 @@ class NcclResult(Record):
     average_busbw_gb_per_s: Amount
     last_error: str | None  # what ncclGetLastError said at the end
     warnings: tuple[str, ...] = ()
-    nccl_warnings: tuple[str, ...] = ()  # of NCCL itself, each behind the name of its host
 
     @property
     def wrong_somewhere(self) -> int:

@@ -33,6 +33,7 @@ from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.wording import count
 from shakedown.records.writing import write_aside
+from shakedown.report.seal import changed_since
 from shakedown.run.folder import Run, job_folders
 
 # Of how many outputs an entry keeps the digest: the least ones, which two copies of any run have in common.
@@ -56,9 +57,12 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
         now: the present time.
         at: when the run was made, if its own clock was wrong.
 
-    Raises BadInput: the run is another cluster's, a copy of one that is there, holds no value or other ones
-    than its raw files give, or its clock jumped; or the disk is full. Nothing is changed then.
+    Raises BadInput: the run is another cluster's, not as it was sealed, a copy of one that is there, without
+    values or with other ones than its raw files give, or its clock jumped; or the disk is full. Nothing is
+    changed then.
     """
+    if changed := changed_since(folder):
+        raise BadInput(changed, fix="take in the run as it was sealed", file=folder)
     with no_cycle_search():
         notice = hold_against_raw(folder)
         run = Run(folder)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,10 @@ from shakedown.benchmarks.base.contract import rails_of
 from shakedown.collect.outputs import Told
 from shakedown.collect.surroundings import beside_others
 from shakedown.evidence.job_folder import given
-from shakedown.intent.nic import NicSpec
 from shakedown.onnode import host, tcp_paths
 from shakedown.onnode.pin import cpu_set
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Better, NicSpec, Stage
 from shakedown.records.results import Measurement
 from shakedown.run.nic_counters import HostReading, NodeCounters, read_counters
 from tests.kit import records
@@ -171,6 +171,9 @@ def test_a_link_that_was_away_in_the_job_decides_nothing():
     assert "n2 fab0 (rail0): its link went down or came up 2 times during the job" in problem.message
     assert judged(up, reading(70, carriers={"fab0": 3, "fab1": 9})).problem is None
     assert judged(reading(10), flapped).problem is None
+    older = [replace(up, host=None, devices={"mlx5_0": {"netdev.carrier_down_count": n}}) for n in (2, 3)]
+    assert "its link went down or came up 1 times" in judged(*older).problem.message
+    assert judged(older[0], older[0]).problem is None
 
 
 def test_a_rail_that_dies_silently_in_the_job_decides_nothing():

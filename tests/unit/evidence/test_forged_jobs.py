@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from host_settings import signer
 from ordered import World, reseal
 from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest
 
+from shakedown.daytwo.history.ingest import ingest
 from shakedown.onnode import noted
 from shakedown.records.base import Outcome
 from shakedown.run import chain
 from tests.kit.cases import cases
 from tests.kit.key import NEEDS_SSH_KEYGEN
+from tests.kit.refusal import refused
 
 HERE = Path(__file__).parent
 
@@ -342,6 +345,17 @@ def test_what_slurm_says_of_a_job_is_held_against_its_record(world, forgery, mon
     assert not found.authentic and any(ACCOUNTS[forgery] in str(one) for one in found.findings), (
         found.findings
     )
+
+
+def test_a_history_takes_no_run_that_was_changed_since_it_was_sealed(world, tmp_path):
+    """Catches: a baseline or an alarm from values that somebody edited in a run which was sealed."""
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    assert "of 2 nodes" in ingest(tmp_path / "history", world.run, now=now)
+    for name in ("results.jsonl", OUTPUT):
+        before = (world.run / name).read_bytes()
+        (world.run / name).write_bytes(before.replace(b"0", b"1", 1))
+        refused("was changed after sealing", ingest, tmp_path / "other", world.run, now=now)
+        (world.run / name).write_bytes(before)
 
 
 @cases(

@@ -283,6 +283,52 @@ def test_what_another_user_owns_is_not_opened(open_place, forgery):
     assert found == (inside if theirs == run / RAW else [str(theirs.relative_to(run / RAW))])
 
 
+# How the shared folder is before a run: what a user did there first, and what the playbooks say.
+FIRST: dict[str, str] = {
+    "makes the shared folder first, shakedown": "shakedown belongs to user 54321",
+    "makes the folder of runs first, shakedown/runs": "shakedown/runs belongs to user 54321",
+    "makes the programs' folder first, shakedown/venv": "shakedown/venv belongs to user 54321",
+    "finds the shared folder open to everybody, shakedown": "shakedown may be changed by everybody",
+    "finds the folder above it open to everybody, .": "may be changed by everybody",
+    "finds the folder above it open and sticky, as /tmp": "",
+}
+
+
+@AS_ROOT
+@pytest.mark.parametrize("forgery", FIRST)
+def test_a_shared_folder_that_is_anothers_is_refused(open_place, forgery):
+    """Catches: a run and its programs in a folder whose owner can put others in their place."""
+    for name in ("shakedown/runs", "shakedown/venv/bin"):
+        (open_place / name).mkdir(parents=True)
+    what, _, place = forgery.rpartition(", ")
+    if "first" in what:
+        os.chown(open_place / place, NOBODY, NOBODY)
+    elif "sticky" in what:
+        open_place.chmod(0o1777)
+    else:
+        (open_place / place).chmod(0o777)
+    ask, _ = yaml.safe_load((CHECKOUT / "roles/reframe/tasks/whose.yml").read_text())
+    home = str(open_place / "shakedown")
+    done = subprocess.run(
+        ["sh", "-c", ask["ansible.builtin.shell"]["cmd"]],
+        env={"PATH": os.environ["PATH"], "RUNS_IN": home, "CODE_IN": home},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert FIRST[forgery] in done.stdout and bool(FIRST[forgery]) == bool(done.stdout)
+
+
+def test_the_playbooks_ask_before_they_start_anything_there():
+    """Catches: the folder's programs started, or replaced, before anybody asked whose it is."""
+    tasks = yaml.safe_load((CHECKOUT / "roles/reframe/tasks/main.yml").read_text())
+    assert tasks[0]["ansible.builtin.include_tasks"] == "whose.yml"
+    plays = yaml.safe_load((CHECKOUT / "playbooks/acceptance.yml").read_text())
+    (tasks,) = (p["tasks"] for p in plays if p["name"] == "Bring the plan to the submit host")
+    asks = [task.get("ansible.builtin.include_role", {}).get("tasks_from") for task in tasks].index("whose")
+    assert not any("venv/bin/python" in str(task) or "block" in task for task in tasks[:asks])
+
+
 # What a user opens, whom everybody may read, and keeps locked.
 LOCKED: dict[str, str] = {
     "keeps a lock on a journal, raw/job.a1/outputs.n1.jsonl": "",

@@ -299,7 +299,9 @@ def test_a_policy_in_use_stays_under_its_user_and_is_named(nos, his, line, way_o
     assert taken(typed) & heads(wanted) == heads(wanted) - left
     assert left != heads(wanted) or nos == "eos" or "use policy" in line
     # Once nobody makes use of it any more it goes; and a name in a description makes use of nothing.
-    free = wanted + "interface Ethernet9/9\n   description to the ROCE fabric\n"
+    free = wanted + "interface Ethernet9/9\n   description class ROCE of the fabric\n   vrf ROCE\n"
+    free += "vrf instance ROCE\nvlan 7\n   name ROCE\nip access-list ROCE\n"
+    assert not [c for c in cli.compare(wanted, free, owned)["changes"] if c["whose"] == "other"]
     if way_out == "rollback":
         read = cli.compare(way["wanted"], free, way["owned"])
         assert read["stays"] == [] and heads(wanted) <= taken(read["commands"])

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from shakedown.benchmarks.config.job import read_table
+from shakedown.benchmarks.nccl.log import LOG_LINE, parse_nccl_log
 from shakedown.benchmarks.perftest.output import parse_perftest
 from shakedown.nos import linux
 from shakedown.onnode import discover_probe, snapshot_probe
 from shakedown.onnode.journal import cause
+from shakedown.records.reading import BadInput
 from shakedown.records.tool_text import TextSource
 from tests.kit.refusal import refused
 from tests.kit.site import CHECKOUT
@@ -76,6 +78,16 @@ def test_why_mpirun_failed_is_its_own_first_word(release, failed, kind, says):
 def test_an_mpirun_that_does_not_find_slurm_is_named():
     """Catches: "orte_init failed", which a user takes for a fault of the fabric."""
     assert "does not work with this Slurm" in cause((REAL / "mpirun_4.1.4_slurm.txt").read_text())["message"]
+
+
+@pytest.mark.parametrize("path", sorted(REAL.glob("nccl_*")), ids=lambda path: path.name)
+def test_each_line_of_each_nccl_is_known_as_one(path):
+    """Catches: a line whose head has another form (`[-1]`: no device), with which a warning is lost."""
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
+    found = [LOG_LINE.match(line) for line in lines]
+    assert all(found) and any(match["level"] == "WARN" for match in found), lines
+    with pytest.raises(BadInput):
+        parse_nccl_log(path.read_text())
 
 
 @pytest.mark.parametrize("release", ["4.4", "4.5", "25.01"])
