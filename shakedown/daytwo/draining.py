@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from shakedown.collect.run import hold_against_raw
 from shakedown.judge.judged import judge_run
 from shakedown.judge.verdict import Judged
 from shakedown.records.base import Outcome, Record
@@ -346,6 +347,7 @@ class Drainer:
 
 def _evidence(folder: Path) -> tuple[str, dict[str, NodeEvidence]]:
     with no_cycle_search():
+        hold_against_raw(folder)
         run = Run(folder)
         found = evidence(judge_run(run).cells)
     return run.plan.run, found

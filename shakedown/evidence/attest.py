@@ -10,7 +10,6 @@ that cannot sign says why on standard error; `shakedown verify --order` then nam
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -26,18 +25,29 @@ from shakedown.run.redact import redact_bytes
 from shakedown.run.service import SIGNER, sign
 from shakedown.run.share import Share
 
-# Of what is a link, another user's, gone meanwhile, no plain file, or larger than anybody reads.
-_NO_OUTPUT = (errno.ELOOP, errno.EPERM, errno.ENOENT, None)
+_LARGEST_LIST = 1 << 20  # bytes; 4,096 names have a quarter of it at most
+
+
+def nodes_of(folder: Path, node: str) -> list[str]:
+    """Return the nodes of a job; where root of one of them spoilt their list, those with a journal."""
+    try:
+        return Share(folder.parents[1]).read(folder / "nodes.txt", _LARGEST_LIST).decode("ascii").split()
+    except (OSError, ValueError) as error:
+        print(f"{node}: nodes.txt cannot be read: {error}", file=sys.stderr)
+        journals = folder.glob("outputs.?*.jsonl")
+        return [node, *(path.stem.removeprefix("outputs.") for path in journals)]
 
 
 def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[str, Any]:
     """Return the list of this node's files with their digests, after secrets are gone from them.
 
-    `first`: it also vouches for what no other node's name is on.
+    `first`: it also vouches for what no other node's name is on. What cannot be read is said, and left out.
     """
-    share, mine, notes = Share(folder.parents[1]), {node, ""} if first else {node}, notes_of(folder)
+    share = Share(folder.parents[1])
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+    mine = {node, ""} if first else {node}
     journals = journals_of(folder, nodes if first else [node], share.read)
-    owner = writers(share.names(folder), nodes, journals)
+    owner, notes = writers(names, nodes, journals), notes_of(folder)
     # What this node noted it wrote, whoever claims it since.
     wrote = {name for name in (*notes.files, *notes.lines) if is_of_nodes(name)}
     files, changed = {}, sorted(wrote - owner.keys())
@@ -45,10 +55,9 @@ def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[
         try:
             content = share.read(folder / name)
         except OSError as error:
-            if error.errno in _NO_OUTPUT:
-                changed += [name] if name in wrote else []
-                continue
-            raise
+            print(f"{node}: not signed, because it cannot be read: {name}: {error}", file=sys.stderr)
+            changed += [name] if name in wrote else []
+            continue
         if notes.differ(name, content):
             changed.append(name)
             continue
@@ -73,10 +82,10 @@ def main(argv: list[str], path: str = SIGNER) -> int:
     if len(argv) != 1:
         print("usage: python -m shakedown.evidence.attest FOLDER", file=sys.stderr)
         return 2
-    folder, node, order = Path(argv[0]), node_name(), os.environ.get(ORDER, "")
+    folder, node, order = Path(argv[0]).absolute(), node_name(), os.environ.get(ORDER, "")
+    share = Share(folder.parents[1])
     try:
-        share = Share(folder.parents[1])
-        nodes = share.read(folder / "nodes.txt").decode("ascii").split()
+        nodes = nodes_of(folder, node)
         first = os.environ.get("SLURM_PROCID", "0") == "0"
         document = manifest(folder, node, nodes, first=first)
         text = json.dumps(document, indent=1) + "\n"

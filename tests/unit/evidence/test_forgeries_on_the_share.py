@@ -18,7 +18,7 @@ from test_forgeries import LATENCY
 
 from shakedown.records import writing
 from shakedown.records.reading import BadInput
-from shakedown.run.folder import MOST_FILES, OF_CONTROLLER, RAW
+from shakedown.run.folder import MOST_BYTES, MOST_FILES, OF_CONTROLLER, RAW
 from shakedown.run.lock import RunLock
 from shakedown.run.share import Share
 from tests.kit.key import NEEDS_SSH_KEYGEN
@@ -93,6 +93,7 @@ def fetched(share: Path, raw: Path) -> None:
     """Bring home what lies on the share, with the playbook's own words."""
     assert tuple(FETCH["vars"]["verdict_own"]) == OF_CONTROLLER
     assert FETCH["vars"]["verdict_most_files"] == MOST_FILES
+    assert FETCH["vars"]["verdict_most_bytes"] == MOST_BYTES
     (sync,) = (task for task in FETCH["tasks"] if "ansible.posix.synchronize" in task)
     options = [
         o for o in sync["vars"]["verdict_rsync"].split("'") if o.startswith("--") and o != "--exclude=/"
@@ -224,6 +225,39 @@ OF_ANOTHER: dict[str, str] = {
 }
 
 
+def listed(raw: Path) -> list[str]:
+    """Return what the playbook asks of the share before it fetches anything."""
+    (task,) = (t for t in FETCH["tasks"] if "ansible.builtin.shell" in t)
+    done = subprocess.run(
+        ["sh", "-c", task["ansible.builtin.shell"]["cmd"]],
+        env={"PATH": os.environ["PATH"], "RAW": str(raw), "MOST": "100"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_what_takes_no_room_on_the_share_fills_no_controller(tmp_path):
+    """Catches: sparse files: thousands cost nothing to make, and each has 256 MiB when it is fetched."""
+    raw, home = tmp_path / "share/job.a1", tmp_path / "home"
+    raw.mkdir(parents=True)
+    for name, size in {
+        "small": 7,
+        "pad\n-99999999999 x": 256 << 20,
+        "too large to be fetched": 1 << 40,
+    }.items():
+        (raw / name).touch()
+        os.truncate(raw / name, size)
+    _, size, largest, *others = listed(raw.parent)
+    assert int(size) == (256 << 20) + 7 and largest.startswith("job.a1/pad") and not others
+    (refusal,) = (t["ansible.builtin.assert"] for t in FETCH["tasks"] if "ansible.builtin.assert" in t)
+    assert "verdict_listed.stdout_lines[1] | int <= verdict_most_bytes" in refusal["that"]
+    home.mkdir()
+    fetched(raw.parent, home)
+    assert sum(path.stat().st_blocks for path in home.rglob("*")) * 512 < 1 << 20
+
+
 @AS_ROOT
 @pytest.mark.parametrize("forgery", OF_ANOTHER)
 def test_what_another_user_owns_is_not_opened(open_place, forgery):
@@ -243,15 +277,7 @@ def test_what_another_user_owns_is_not_opened(open_place, forgery):
             use()
     assert contents(run) == before
     # The playbook lists it, or what lies in it and is not its owner's, so that the verdict names it.
-    (task,) = (t for t in FETCH["tasks"] if "ansible.builtin.shell" in t)
-    done = subprocess.run(
-        ["sh", "-c", task["ansible.builtin.shell"]["cmd"]],
-        env={"PATH": os.environ["PATH"], "RAW": str(run / RAW), "MOST": "100"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    count, *found = done.stdout.splitlines()
+    count, _, _, *found = listed(run / RAW)
     inside = sorted(str(path.relative_to(run / RAW)) for path in (run / RAW).rglob("*"))
     assert int(count) == 1 + len(inside)
     assert found == (inside if theirs == run / RAW else [str(theirs.relative_to(run / RAW))])
