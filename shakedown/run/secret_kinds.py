@@ -322,7 +322,7 @@ RULES: tuple[_Rule, ...] = (
     (_each(": psk"), _then(r":[ \t]+PSK[ \t]+")),
     (_each("totp", "hotp"), _then(r"\b[th]otp[ \t]+(?:secret|key|seed)[ \t:=]+")),
     (_each("-securestring"), _then(r"-SecureString[ \t]+(?:-String[ \t]+)?(?!-)")),
-    (_each(":[0-9a-f]{32}:"), re.compile(r"(:)[0-9a-f]{32}:[0-9a-f]{32}(?=:)", re.IGNORECASE)),
+    (_each(":::"), re.compile(r"(:)[0-9a-f]{32}:[0-9a-f]{32}(?=:)", re.IGNORECASE)),
     (_each(_LETTER_CODE), _then(rf"[?&;](?=[\w.-]{{0,64}}{_LETTER_CODE})[\w.%-]{{1,64}}=")),
     (_each(*_ABROAD), _then(rf"(?:{'|'.join(_ABROAD)})[ \t]*[:=：＝][ \t]*")),
     (_each("password:"), re.compile(r"(?i)(password:\s*\n)(?=\S*[0-9])(?=\S*[a-z])\S{8,}+(?![ \t]+\S)")),
