@@ -109,7 +109,7 @@ def seal(folder: Path, key: Path) -> None:
     names = list(run_files(folder))
     for name in names:
         if ASIDE.fullmatch(name.rpartition("/")[2]):
-            raise BadInput("is being written", fix="wait for who writes it, another seal?", file=folder / name)
+            raise BadInput("is being written", fix="wait for its writer, another seal?", file=folder / name)
     sums = "".join(
         f"{hashlib.sha256(_content(folder / name)).hexdigest()}  {name}\n" for name in names
     ).encode()
