@@ -107,8 +107,9 @@ def seal(folder: Path, key: Path) -> None:
     for name in empty_folders(folder):
         (folder / name).rmdir()
     names = list(run_files(folder))
-    if new := next((name for name in names if ASIDE.fullmatch(name.rpartition("/")[2])), None):
-        raise BadInput("is being written", fix="wait for who writes it, another seal?", file=folder / new)
+    for name in names:
+        if ASIDE.fullmatch(name.rpartition("/")[2]):
+            raise BadInput("is being written", fix="wait for its writer, another seal?", file=folder / name)
     sums = "".join(
         f"{hashlib.sha256(_content(folder / name)).hexdigest()}  {name}\n" for name in names
     ).encode()
