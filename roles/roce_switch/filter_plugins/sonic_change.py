@@ -182,7 +182,11 @@ def back(kept: dict[str, Any], found: Tables) -> dict[str, Any]:
     }
     for name, row in kept.items():
         table, _, key = name.partition("|")
-        if key in used and not any((row or {}).values()):
+        if (
+            table.endswith(("_MAP", "_PROFILE", "SCHEDULER"))
+            and key in used
+            and not any((row or {}).values())
+        ):
             continue
         tables.setdefault(table, {})[key] = row
     return tables
