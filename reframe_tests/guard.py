@@ -27,7 +27,6 @@ from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.software.output import unusable_software
 from shakedown.collect.outputs import job_measurements
-from shakedown.collect.surroundings import rails_text
 from shakedown.evidence.job_folder import NODES, given, note_contents
 from shakedown.evidence.signatures import Order
 from shakedown.onnode.journal import NONCE
@@ -42,7 +41,7 @@ from shakedown.records.reading import LARGEST_DOCUMENT, BadInput
 from shakedown.records.results import JobRecord, RunProblem
 from shakedown.run import chain, service
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
-from shakedown.run.ownership import RAILS, SECRET
+from shakedown.run.ownership import SECRET
 from shakedown.run.share import Share
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.ending import Patience, Pending, flaw, how_it_ended, not_submitted
@@ -148,10 +147,8 @@ class Guard(rfm.RegressionTestPlugin):
         share = Share(folder)
         share.make_folder(self.out)
         spec = self.spec
-        for name, text in given(spec).items():
+        for name, text in given(_jobs(folder), spec).items():
             share.write(self.out / name, text.encode())
-        if rails := rails_text(_jobs(folder), spec):
-            share.write(self.out / RAILS, rails.encode())
         # What the job's programs know each other by, for its user alone to read.
         share.write(self.out / SECRET, secrets.token_hex(32).encode(), 0o600)
         reserved = any(option.startswith("--reservation") for option in self.current_partition.access)

@@ -1,8 +1,8 @@
-"""Seconds of `shakedown verify --order`: `python research/bench_verify.py [NODES ...]`.
+"""Cost of `shakedown seal` and `verify --order`: `python research/bench_verify.py [NODES[xLOGS] ...]`.
 
 A made-up bundle of NODES x 8 rails: a ring of perftest both ways, with an output of each, counters of
-every node, and what every node signed. All nodes have one key here, which changes no time. Collecting,
-judging and sealing are not counted.
+every node, LOGS files of every node that no reader needs, and what every node signed. All nodes have one key
+here, which changes no time. Collecting, judging and reporting are not counted.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def address(node: int, rail: int) -> str:
     return f"10.{rail}.{node // 250}.{node % 250 + 1}"
 
 
-def write_run(run: Path, folder: Path, count: int) -> None:
-    """Write a run that was ordered and signed."""
-    from ordered import make_key, sign_sums
+def write_run(run: Path, folder: Path, count: int, logs: int) -> None:
+    """Write a run that was ordered and signed by its nodes, with `logs` files of each that nobody reads."""
+    from ordered import make_key
 
     from shakedown.collect.run import collect
     from shakedown.evidence import orders
@@ -76,7 +76,7 @@ def write_run(run: Path, folder: Path, count: int) -> None:
     orders.write(order, run / "order.json", customer)
     ordered = hashlib.sha256((run / "order.json").read_bytes()).hexdigest()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda p: _node(job, p, text, counters, key, ordered), pairs))
+        list(pool.map(lambda p: _node(job, p, text, counters, key, ordered, logs), pairs))
     account = f"JobId={record['job']} JobState=COMPLETED ExitCode=0:0 Restarts=0\n"
     chain.add(run / "raw", job.name, ordered, account)
     line = json.loads((run / "raw/chain.jsonl").read_text())
@@ -87,7 +87,8 @@ def write_run(run: Path, folder: Path, count: int) -> None:
     (run / "inventory.json").write_text(json.dumps(snapshot))
     collect(run)
     write_verdict(run, judge_folder(run))
-    sign_sums(run, customer)
+    report = [sys.executable, "-m", "shakedown", "report", run]
+    subprocess.run(report, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
 
 
 def _plan(run: Path, job: Path, lab: Path, names: list[str]) -> list[tuple[int, int]]:
@@ -117,12 +118,18 @@ def _nic(node: int, rail: int) -> dict[str, str]:
     return {**name, "ipv4": address(node, rail), "leaf": "leaf0", "leaf_port": f"swp{node}"}
 
 
-def _node(job: Path, pair: tuple[int, int], text: str, counters: str, key: Path, order: str) -> None:
+def _node(
+    job: Path, pair: tuple[int, int], text: str, counters: str, key: Path, order: str, logs: int
+) -> None:
     from shakedown.evidence.signatures import sign
 
     a, b = (f"n{i}" for i in pair)
     files: dict[str, str] = {"nodes.txt": _digest(job / "nodes.txt"), "spec.json": _digest(job / "spec.json")}
     lines = []
+    for number in range(logs):
+        said = f"rank {number} of {a}: nothing to tell\n"
+        (job / f"rank.{a}.{number}.log").write_text(said)
+        files[f"rank.{a}.{number}.log"] = hashlib.sha256(said.encode()).hexdigest()
     for rail in range(RAILS):
         for direction in ("forward", "reverse"):
             name = OUTPUT.format(a=a, b=b, r=rail, d=direction)
@@ -162,34 +169,39 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def verify(run: Path, folder: Path) -> tuple[float, float, str]:
-    """Run the command; return (CPU seconds of it and its children, wall seconds, what it said).
+def call(*words: object) -> str:
+    """Run a command; return its CPU seconds, wall seconds and peak MiB, with those of its children.
 
     Raises:
-        SystemExit: it is not verified, so what the time was for is not known.
+        SystemExit: it fails, so what the time was for is not known.
     """
-    before, began = os.times(), time.perf_counter()
-    command = [sys.executable, "-m", "shakedown", "verify", run]
-    command += ["--signers", folder / "signers", "--order", folder / "order.json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    wall, said = time.perf_counter() - began, done.stdout + done.stderr
-    if done.returncode:
-        sys.exit(f"not verified, exit status {done.returncode}: {said[:2000]}")
-    return cpu, wall, said.splitlines()[0][:160]
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "shakedown", *map(str, words)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    assert child.stdout is not None
+    said = child.stdout.read()
+    _, status, used = os.wait4(child.pid, 0)
+    if status:
+        sys.exit(f"{words[0]} failed: {said[:2000]}")
+    wall, cpu = time.perf_counter() - began, used.ru_utime + used.ru_stime
+    return f"{cpu:7.1f} {wall:7.1f} {used.ru_maxrss / 1024:6.0f}"
 
 
 def main() -> None:
     """Print a table."""
-    print(f"{'nodes':>6} {'files':>7} {'CPU s':>7} {'wall s':>7}")
-    for count in [int(a) for a in sys.argv[1:]] or (64, 256, 1024):
+    print(
+        f"{'nodes':>6} {'files':>8}"
+        + "".join(f" {c + ' CPU s':>16} {'s':>3} {'MiB':>6}" for c in ("seal", "verify"))
+    )
+    for word in sys.argv[1:] or ("64", "256", "1024"):
+        count, _, logs = word.partition("x")
         with tempfile.TemporaryDirectory() as name:
             folder, run = Path(name), Path(name) / "20261120T132502Z"
-            write_run(run, folder, count)
-            cpu, wall, said = verify(run, folder)
-            files = sum(1 for path in run.rglob("*") if path.is_file())
-        print(f"{count:6} {files:7} {cpu:7.2f} {wall:7.2f}  {said}", flush=True)
+            write_run(run, folder, int(count), int(logs or 0))
+            files = sum(len(files) for _, _, files in os.walk(run))
+            sealed = call("seal", run, "--key", folder / "customer")
+            against = ("--signers", folder / "signers", "--order", folder / "order.json")
+            print(f"{count:>6} {files:8} {sealed} {call('verify', run, *against)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,15 @@ BY_ANOTHER = "test_another_user_changes_nothing_on_the_share"
 LISTS = {
     ("evidence/test_forgeries.py", "FORGERIES"): ("test_forgery_by_who_holds_a_key_is_named", KEY),
     ("evidence/test_forged_jobs.py", "FORGERIES"): ("test_forged_job_is_named", KEY),
+    ("evidence/test_forged_jobs.py", "ACCOUNTS"): (
+        "test_what_slurm_says_of_a_job_is_held_against_its_record",
+        "the jobs' user",
+    ),
     ("evidence/test_forgeries_of_two.py", "FORGERIES"): ("test_what_is_put_in_a_wrong_place_is_named", KEY),
     (SHARE, "OF_ANOTHER"): ("test_what_another_user_owns_is_not_opened", USER),
+    (SHARE, "BEFORE_SIGNING"): ("test_a_node_signs_or_says_why_not", "root of another node"),
+    (SHARE, "FIRST"): ("test_a_shared_folder_that_is_anothers_is_refused", USER),
+    (SHARE, "LOCKED"): ("test_another_users_lock_keeps_nobody", USER),
 }
 OUTCOMES = ("named", "refused", "harmless", "possible")
 

@@ -8,7 +8,7 @@ import yaml
 from generator.text import code, made, table
 
 PAGE = "docs/reference/tools.md"
-HEAD = ("tool", "run here", "read in its sources", "what a release in other words meets")
+HEAD = ("tool", "run here", "form read in its sources", "what a release in other words meets")
 LISTS = ("names", "where", "read with", "the next one")
 _HERE = Path(__file__).parent
 _CAPTURES = _HERE.parents[1] / "tests/unit/benchmarks/outputs/captures"

@@ -150,8 +150,9 @@ def _uplinks(site: Site) -> Iterator[NotCovered]:
     found = links(intent)
     for name in kept_off:
         many = sum(name in (link.leaf, link.spine) for link in found)
+        ends = f" and its end of {many:,} links" if many else ""
         yield NotCovered(
-            what=f"{name} and its end of {many:,} links: RoCE class, PFC, ECN, MTU, neighbours, loss",
+            what=f"{name}{ends}: RoCE class, PFC, ECN, MTU, neighbours, loss",
             why="access: none, so it is neither configured nor read, and nothing about it is proven",
             key="fabric.switches.access",
         )
@@ -249,19 +250,18 @@ def make_plan(
     part, scope = narrowed_site(site, wanted)
     judged = tuple(part.nics) if scope is None else scope.nodes
     draft = PlanDraft(part, catalogue, learn=learn, unpublished=UNPUBLISHED, mesh=wanted.mesh)
-    whole = draft.blank(site=site)
     try:
         plan, jobs = _made(draft, run, created, judged, wanted.stages)
     except BadInput:
         if part.nics == site.nics:
             raise
         # What is wrong with the whole site, too, is no matter of the part.
-        _made(whole, run, created, tuple(site.nics), wanted.stages)
+        _made(draft.blank(site=site), run, created, tuple(site.nics), wanted.stages)
         draft = draft.blank(too_small=True)
         plan, jobs = _made(draft, run, created, judged, wanted.stages)
     if scope is not None and (narrower := _narrower(scope, site, plan)):
         plan, jobs = narrowed_plan(plan, jobs, narrower)
-        left_out = (*_lacking(draft, whole, plan, scope), *plan.not_covered)
+        left_out = (*_lacking(draft, site, plan, scope), *plan.not_covered)
         plan = plan.model_copy(update={"expectation": expectation(jobs), "not_covered": left_out})
     refuse_longer(jobs.jobs, site.job_time)
     if not wanted.nodes:
@@ -269,19 +269,25 @@ def make_plan(
     return with_waivers(plan, site.waivers, whole=plan.scope is None, inventory=inventory), jobs
 
 
-def _lacking(part: PlanDraft, whole: PlanDraft, plan: Plan, scope: PlanScope) -> Iterator[NotCovered]:
+_FEW = 8  # nodes of which what is measured between nodes has each of its metrics
+
+
+def _lacking(part: PlanDraft, site: Site, plan: Plan, scope: PlanScope) -> Iterator[NotCovered]:
     """What the whole site measures on these nodes and rails and this part does not, if nothing told it yet.
 
-    Counters are left out: they are of the tests beside which they are read.
+    A few more nodes with all rails stand for the whole, which takes seconds to plan: what asks for more nodes
+    than these tells itself that it is left out. Counters are of the tests beside which they are read.
     """
-    if len(scope.nodes) == scope.of_nodes and len(scope.rails) == scope.of_rails:
+    if len(scope.nodes) >= min(_FEW, scope.of_nodes) and len(scope.rails) == scope.of_rails:
         return
+    few = scope.nodes[:_FEW]
+    larger, _ = narrowed_site(site, WantedScope(nodes=few, partners=_FEW - len(few)))
+    whole = part.blank(site=larger, too_small=True)
     try:
-        if not whole.items:
-            _fill(whole, scope.stages)
+        _fill(whole, scope.stages)
     except BadInput:
         return  # what is wrong with the whole is said when that is planned
-    judged, rails, stages = {*scope.nodes}, {None, *scope.rails}, scope.stages or tuple(Stage)
+    judged, rails, stages = {*few}, {None, *scope.rails}, scope.stages or tuple(Stage)
     cut = [one.what for one in plan.not_covered]
     told = {test for pieces in (whole.pieces, part.pieces) for what in cut for test in pieces.get(what, ())}
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from shakedown.collect.outputs import Told, without_place
 from shakedown.evidence.job_folder import dead_nodes
 from shakedown.evidence.window import Window, job_window, longer_than, moment
-from shakedown.intent.nic import NicSpec
 from shakedown.nics.counter_sets import UNTRUSTED, lacking, unwrapped
 from shakedown.nics.families import family_of
 from shakedown.nics.rates import (
@@ -27,11 +26,18 @@ from shakedown.nics.rates import (
     rates,
 )
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.records.base import Stage
+from shakedown.records.base import NicSpec, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
-from shakedown.run.nic_counters import WHEN, About, NodeCounters, counters_file, read_counters
+from shakedown.run.nic_counters import (
+    WHEN,
+    About,
+    NodeCounters,
+    counters_file,
+    read_counters,
+    without_impossible,
+)
 
 # Of which sources a counter is worked out (nics/rates.py); any other is of its own.
 _WORKED_OUT_OF = {
@@ -145,7 +151,7 @@ def read_nodes(
                 flaws[node] = RunProblem(kind="other", message=f"{file.name}: {stale}")
         if node not in flaws and (odd := _contradiction(both[0], both[1], job, (nics or {}).get(node, ()))):
             flaws[node] = RunProblem(kind="other", message=f"{counters_file(node, 'after')}: {odd}")
-        found[node] = NOT_READ if node in flaws else (both[0], both[1])
+        found[node] = NOT_READ if node in flaws else (both[0], without_impossible(*both))
     return found, flaws
 
 

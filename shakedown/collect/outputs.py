@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.benchmarks.base.contract import Moved, NoEvidence, Output, Read, Tool, Value
+from shakedown.benchmarks.base.output import event_told
 from shakedown.benchmarks.gpu.state import at_end
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
 from shakedown.evidence.job_folder import journal
@@ -251,6 +252,7 @@ def _measurements(
 ) -> Iterator[Measurement]:
     # What a link leads to is no file of the run. It was not read, and nothing refers to it.
     elsewhere = problem is not None and (job_folder / output.file).is_symlink()
+    event = event_told(job_folder / output.file)
     for value in values:
         read = Read(*value)
         yield Measurement(
@@ -273,7 +275,7 @@ def _measurements(
             raw=None if elsewhere else f"raw/{job_folder.name}/{output.file}",
             problem=problem or read.problem,
             detail=read.detail[:1000] or None,
-            disturbed=read.disturbed[:500] or None,
+            disturbed=(read.disturbed or event)[:500] or None,
             samples=read.samples,
         )
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
+from shakedown.benchmarks.base.contract import rails_of
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.collect.counters import NOT_READ, confirmed, counted, read_nodes, uncounted
 from shakedown.collect.outputs import Gpus, Told, told_by, without_place
-from shakedown.collect.surroundings import beside_others, rails_of
+from shakedown.collect.surroundings import beside_others
 from shakedown.collect.switches import SWITCHES, implied, set_back, switch_counters, without_the_idle
 from shakedown.collect.twice import gpus_of, own_digests, without_copies, without_one_for_two
 from shakedown.evidence.job_folder import Lost, as_kept, journal, lost_files, shared_jobs, told_by_tasks
@@ -297,7 +298,7 @@ def _of_job(known: _Known, folder: Path, record: JobRecord) -> _OfJob:
         alone=alone,
         gpus=known.gpus,
     )
-    lost = Lost() if spec is None or linked else lost_files(folder, job, spec, outputs, alone=alone)
+    lost = Lost() if spec is None or linked else lost_files(folder, job, jobs, spec, outputs, alone=alone)
     silent: dict[str, RunProblem] = {}
     if spec is not None and not linked:
         test = known.tests[spec.name]

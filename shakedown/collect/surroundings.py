@@ -7,18 +7,13 @@ outside it decides nothing, unless it lacks more than that can take (docs/decisi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 
-from pydantic import TypeAdapter, ValidationError
-
-from shakedown.benchmarks.base.contract import TcpPath, TcpPaths
+from shakedown.benchmarks.base.contract import TcpPath
 from shakedown.collect.outputs import Told
-from shakedown.intent.nic import NicSpec
 from shakedown.onnode.host import MOST_OTHERS
 from shakedown.onnode.pin import cpu_set
-from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.records.base import NicSpec
 from shakedown.records.results import Load, Measurement, RunProblem
 from shakedown.records.wording import BLAMES, printable
 from shakedown.run.nic_counters import HostReading, NodeCounters, OtherProcess
@@ -35,23 +30,6 @@ _SHORTEST_S = 1.0
 _MOST_NAMED = 2
 Both = tuple[NodeCounters, NodeCounters]
 Nics = Sequence[NicSpec | TcpPath]
-_PATHS = TypeAdapter(TcpPaths)
-
-
-def rails_of(jobs: Jobs, spec: JobSpec) -> dict[str, tuple[NicSpec | TcpPath, ...]]:
-    """Return by node the NICs of the fabric, or, without one, the interfaces that a job's data go over."""
-    paths: TcpPaths = {}
-    with suppress(ValidationError):  # its benchmark refuses it
-        paths = _PATHS.validate_python(spec.settings.get("paths", {}))
-    nics = {node: jobs.nics.get(node) or paths.get(node) for node in spec.nodes}
-    return {node: own for node, own in nics.items() if own}
-
-
-def rails_text(jobs: Jobs, spec: JobSpec) -> str:
-    """Return what the nodes of a job are told of each other's NICs; empty: nothing."""
-    keep = {"rail", "netdev", "ipv4"}
-    told = {node: [nic.model_dump(include=keep) for nic in own] for node, own in rails_of(jobs, spec).items()}
-    return json.dumps(told) + "\n" if told else ""
 
 
 def over_nics(m: Measurement) -> bool:
@@ -139,8 +117,16 @@ def _machine(first: HostReading, last: HostReading, serve: set[int]) -> Iterator
             yield share, f"{who} CPU {worst} for {share:.0%} of the time"
 
 
+def _changes(reading: NodeCounters, nic: NicSpec | TcpPath) -> int | None:
+    """Return how often a link went up or down; of releases before 0.3, how often down."""
+    if reading.host and nic.netdev in reading.host.carriers:
+        return reading.host.carriers[nic.netdev]
+    counters = reading.devices.get(nic.rdma_device, {}) if isinstance(nic, NicSpec) else {}
+    return counters.get("netdev.carrier_down_count")
+
+
 def _strays(node: str, both: Both, nics: Nics) -> str:
-    """Say how a node sent otherwise than planned on these NICs, and whose link was not up all along."""
+    """Say how a node sent otherwise than planned on these NICs, and what was not up all along."""
     words = dict[str, None]()
     for nic in nics:
         for one in (one for reading in both if reading.host for one in reading.host.astray):
@@ -148,8 +134,13 @@ def _strays(node: str, both: Both, nics: Nics) -> str:
                 of = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "words": one.get("words", "")}
                 to = one.get("to")
                 words[BLAMES["way-strays" if to else "interface"].told(**of, owner=to)] = None
-        was, now = (reading.host.carriers.get(nic.netdev) if reading.host else None for reading in both)
+        was, now = (_changes(reading, nic) for reading in both)
         if was is not None and now is not None and now > was:
             link = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "times": now - was}
             words[BLAMES["link-changed"].told(**link)] = None
+        asked = [reading.host.answered if reading.host else None for reading in both]
+        if asked[0] is not None and asked[1] is not None:
+            for gone in (way for way in asked[0] if way.get("rail") == nic.rail and way not in asked[1]):
+                lost = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": gone.get("to")}
+                words[BLAMES["rail-died"].told(**lost)] = None
     return printable("; ".join(words))

@@ -12,10 +12,9 @@ from pathlib import Path
 from shakedown.collect.counters import MISSING_SHARE
 from shakedown.collect.outputs import Told, without_place
 from shakedown.evidence.window import CLOCKS_S, Window, moment
-from shakedown.intent.nic import NicSpec
 from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
 from shakedown.nos.system import LOST
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Better, NicSpec, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, Measurement, RunProblem

@@ -4,6 +4,7 @@ from shakedown.commands import (  # noqa: F401  (who imports one has them all)
     ceiling,
     compare,
     discover,
+    health,
     history,
     localise,
     mesh,

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import re
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from shakedown.collect.run import hold_against_raw
 from shakedown.judge.judged import judge_run
 from shakedown.judge.verdict import Judged
 from shakedown.records.base import Outcome, Record
@@ -19,9 +21,9 @@ from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput, loads
 from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import count, printable
-from shakedown.records.writing import append_line
+from shakedown.records.writing import append_line, lock_file
 from shakedown.run.folder import Run
-from shakedown.slurm.client import PREFIX, NodeState, Slurm
+from shakedown.slurm.client import PREFIX, NodeState, NotHere, Slurm
 
 # A proposal rests on failed cells with at least two partners while those partners are well with others; an
 # inconclusive result, or failures with only one partner, propose nothing. Nodes that someone else took out
@@ -200,12 +202,22 @@ class Drainer:
         """Propose from a run, and do it if told to: drain what failed, give back what passed its retest."""
         run, found = _evidence(folder)
         with self._only_one():
-            states = self.slurm.nodes()
+            states = self._states(found)
             actions = propose(run, found, states, self.policy)
             actions += give_back(run, found, states, self._drained_for())
             for action in actions:
                 self._do(run, action)
         return actions
+
+    def _states(self, nodes: Iterable[str]) -> dict[str, NodeState]:
+        """Return Slurm's nodes; in a dry run without its commands, all of the run as if in service."""
+        try:
+            return self.slurm.nodes()
+        except NotHere:
+            if self.act:
+                raise
+            print("Slurm was not asked (no scontrol here): all nodes count as in service", file=sys.stderr)
+            return {node: NodeState(node, frozenset({"IDLE"})) for node in nodes}
 
     def begin_retest(self, node: str, partners: Sequence[str]) -> str:
         """Make a drained node of ours usable for us alone, with its partners; return the reservation's name.
@@ -328,13 +340,14 @@ class Drainer:
     @contextmanager
     def _only_one(self) -> Iterator[None]:
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.with_suffix(".lock").open("w") as lock:
+        with lock_file(self.log.with_suffix(".lock")) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
 
 def _evidence(folder: Path) -> tuple[str, dict[str, NodeEvidence]]:
     with no_cycle_search():
+        hold_against_raw(folder)
         run = Run(folder)
         found = evidence(judge_run(run).cells)
     return run.plan.run, found

@@ -19,12 +19,12 @@ from shakedown.discover.nics import (
     pci_device,
     usual_nics,
 )
-from shakedown.intent.nic import NicSpec
 from shakedown.intent.rules import HOST_MTU, LINK_MTU
 from shakedown.intent.site import Fabric, Site
 from shakedown.nics.families import family_of
 from shakedown.physics.ethernet import rdma_mtu_bytes
 from shakedown.physics.host_links import by_driver_name
+from shakedown.records.base import NicSpec
 from shakedown.records.reading import BadInput
 from shakedown.records.wording import count, natural_key
 from shakedown.topology.host_map import pairs

@@ -53,6 +53,7 @@ _PLAIN = re.compile(
     r"^(?!(?:true|false|yes|no|on|off|null|none|y|n)$)[a-z][a-z0-9_./-]*$|^[0-9]+(\.[0-9]+){3}(/[0-9]+)?$",
     re.IGNORECASE,
 )
+_WITHOUT = "take it out here, and say access: {NAME: none} in switches of fabric.yml"
 _CHECK = f"  {MARK}"
 _MGMT = "the network of Slurm and MPI's start"
 _COMMENT = 200  # `printable` words of the machines are cut at this
@@ -130,7 +131,7 @@ def _hosts(site: FoundSite) -> Iterator[str]:
     if site.leaves:
         yield from ("leaf:", "  hosts:")
         for leaf in site.leaves:
-            yield f"    {word(leaf)}:{_CHECK}: add ansible_host if Shakedown may ask it"
+            yield f"    {word(leaf)}:{_CHECK}: add ansible_host, or go without it: {_WITHOUT}"
     yield from ("compute:", "  hosts:")
     for node in site.nodes:
         yield f"    {word(node.name)}:"

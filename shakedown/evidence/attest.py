@@ -20,31 +20,50 @@ from typing import Any
 from shakedown.onnode.counters import unwritable
 from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER, forget, node_name, notes_of
-from shakedown.records.writing import write_aside
 from shakedown.run.ownership import LINK, MANIFEST, is_of_nodes, journals_of, writers
 from shakedown.run.redact import redact_bytes
 from shakedown.run.service import SIGNER, sign
+from shakedown.run.share import Share
+
+_LARGEST_LIST = 1 << 20  # bytes; 4,096 names have a quarter of it at most
+
+
+def nodes_of(folder: Path, node: str) -> list[str]:
+    """Return the nodes of a job; where root of one of them spoilt their list, those with a journal."""
+    try:
+        return Share(folder.parents[1]).read(folder / "nodes.txt", _LARGEST_LIST).decode("ascii").split()
+    except (OSError, ValueError) as error:
+        print(f"{node}: nodes.txt cannot be read: {error}", file=sys.stderr)
+        journals = folder.glob("outputs.?*.jsonl")
+        return [node, *(path.stem.removeprefix("outputs.") for path in journals)]
 
 
 def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[str, Any]:
     """Return the list of this node's files with their digests, after secrets are gone from them.
 
-    `first`: it also vouches for what no other node's name is on.
+    `first`: it also vouches for what no other node's name is on. What cannot be read is said, and left out.
     """
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.is_symlink())
+    share = Share(folder.parents[1])
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
     mine = {node, ""} if first else {node}
-    owner, notes = writers(names, nodes, journals_of(folder, nodes if first else [node])), notes_of(folder)
+    journals = journals_of(folder, nodes if first else [node], share.read)
+    owner, notes = writers(names, nodes, journals), notes_of(folder)
     # What this node noted it wrote, whoever claims it since.
     wrote = {name for name in (*notes.files, *notes.lines) if is_of_nodes(name)}
     files, changed = {}, sorted(wrote - owner.keys())
     for name in (name for name, writer in owner.items() if writer in mine or name in wrote):
-        content = (folder / name).read_bytes()
+        try:
+            content = share.read(folder / name)
+        except OSError as error:
+            print(f"{node}: not signed, because it cannot be read: {name}: {error}", file=sys.stderr)
+            changed += [name] if name in wrote else []
+            continue
         if notes.differ(name, content):
             changed.append(name)
             continue
         clean = redact_bytes(content)
         if clean != content:  # else it would be done later, and be no longer what was signed
-            write_aside(folder / name, clean)
+            share.write(folder / name, clean)
         files[name] = hashlib.sha256(clean).hexdigest()
     return {
         "schema": 1,
@@ -63,13 +82,14 @@ def main(argv: list[str], path: str = SIGNER) -> int:
     if len(argv) != 1:
         print("usage: python -m shakedown.evidence.attest FOLDER", file=sys.stderr)
         return 2
-    folder, node, order = Path(argv[0]), node_name(), os.environ.get(ORDER, "")
+    folder, node, order = Path(argv[0]).absolute(), node_name(), os.environ.get(ORDER, "")
+    share = Share(folder.parents[1])
     try:
-        nodes = (folder / "nodes.txt").read_text(encoding="ascii").split()
+        nodes = nodes_of(folder, node)
         first = os.environ.get("SLURM_PROCID", "0") == "0"
         document = manifest(folder, node, nodes, first=first)
         text = json.dumps(document, indent=1) + "\n"
-        write_aside(folder / MANIFEST.format(node=node), text.encode())
+        share.write(folder / MANIFEST.format(node=node), text.encode())
     except OSError as error:
         return unwritable(node, folder, error)
     except ValueError as error:
@@ -81,7 +101,7 @@ def main(argv: list[str], path: str = SIGNER) -> int:
         print(f"{node}: its outputs are not signed: {path}: {error}", file=sys.stderr)
         return 1
     link = json.dumps({"schema": 1, **signed}, indent=1) + "\n"
-    write_aside(folder / LINK.format(node=node), link.encode())
+    share.write(folder / LINK.format(node=node), link.encode())
     forget(folder)
     if changed := document.get("changed"):
         print(

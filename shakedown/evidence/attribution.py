@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from shakedown.evidence.job_folder import SPEC, unlike_given
+from shakedown.evidence.job_folder import expanded, unlike_given
 from shakedown.evidence.orders import digest, plan_findings
 from shakedown.evidence.signatures import (
     Digest,
@@ -49,7 +49,7 @@ from shakedown.run.ownership import (
     journals_of,
     writers,
 )
-from shakedown.slurm.client import parse_show_job
+from shakedown.slurm.client import fields, parse_show_job
 
 PLACE = f"{RAW}/{CHAIN}"
 
@@ -106,6 +106,9 @@ def jobs_findings(
         if order.submit is not None:
             yield from _signed(entry, number, links)
         before, last = hashlib.sha256(raw).hexdigest(), line.time
+        if former := latest.get(line.folder):
+            lines = f"lines {former.number} and {number} of the chain"
+            yield SealFinding(f"{RAW}/{line.folder}", f"ran more than once: {lines}; what was first is gone")
         latest[line.folder] = line
     yield from _of_jobs(folder, latest, records, sums)
     for name, record in records.items():
@@ -183,10 +186,17 @@ def _account(folder: Path, name: str, record: JobRecord, order: Order) -> Iterat
     except BadInput as refused:
         yield SealFinding(f"{RAW}/{name}/{ACCOUNT}", refused.what)
         return
-    said = {"job": state.job, "state": state.state}
-    for field, value in said.items():
-        if (written := getattr(record, field)) != value and record.problem is None:
+    if record.problem is not None:
+        return
+    if state.restarts:
+        yield SealFinding(place, f"Slurm's own record has {state.restarts} restarts: what was first is gone")
+    said = {"job": state.job, "state": state.state, "exit_code": state.exit_code, "started": state.started}
+    for field, value in (*said.items(), ("test", fields(text).get("JobName"))):
+        if value is not None and (written := getattr(record, field)) != value:
             yield SealFinding(place, f"says {field} {written}, Slurm's own record {value}")
+    there = set(expanded(fields(text).get("NodeList", "")))
+    if there and there != set(record.nodes):
+        yield SealFinding(place, f"says {', '.join(record.nodes)[:200]}, Slurm's own record other nodes")
 
 
 # What holds the bundle together (checksums, a verdict that follows from the raw files) is checked before, in
@@ -248,6 +258,7 @@ def order_findings(
         if spec is None:
             yield SealFinding(f"{RAW}/{job.name}", "is no job of the plan")
         else:
+            yield from _settings(job, jobs, spec)
             yield from _of_job(job, record, spec, order, digest(ordered), sums, ahead, links)
     for name in sorted({name.split("/")[1] for name in sums if name.count("/") > 1} - records.keys()):
         if job_and_attempt(name)[0] in specs:
@@ -283,7 +294,6 @@ def _of_job(
     """
     place = f"{RAW}/{job.name}"
     files = sorted(name[len(place) + 1 :] for name in sums if name.startswith(f"{place}/"))
-    yield from _settings(job, spec)
     if record.job is None:
         yield SealFinding(
             f"{place}/job.json", "says that the job was never submitted, and there are outputs of it"
@@ -390,10 +400,10 @@ def _files(
             yield SealFinding(f"{place}/{file}", f"was signed by {node} and is not in the bundle")
 
 
-def _settings(job: Path, spec: JobSpec) -> Iterator[SealFinding]:
-    """Yield whether the settings that a job had are not those that were planned."""
-    if SPEC in unlike_given(job, spec):
-        yield SealFinding(f"{RAW}/{job.name}/{SPEC}", "the job had other settings than were ordered")
+def _settings(job: Path, jobs: Jobs, spec: JobSpec) -> Iterator[SealFinding]:
+    """Yield which settings that a job had are not those that were planned."""
+    for name in unlike_given(job, jobs, spec):
+        yield SealFinding(f"{RAW}/{job.name}/{name}", "the job had other settings than were ordered")
 
 
 def _journals(job: Path, files: list[str], order: Order) -> Iterator[SealFinding]:

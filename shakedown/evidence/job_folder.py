@@ -20,9 +20,10 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from shakedown.benchmarks.base.contract import rails_of
 from shakedown.benchmarks.config.odd_parts import OF_CLOCKS
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
-from shakedown.plan.jobs import JobSpec, job_and_attempt
+from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.reading import (
     LARGEST_OUTPUT,
     BadInput,
@@ -90,9 +91,12 @@ def _flaw(folder: str, job: JobRecord, spec: JobSpec, shared: Mapping[str, tuple
 
 # What srun(1) says of each task that did not end with status 0:
 # `srun: error: n2: task 1: Exited with exit code 1`, `srun: error: n[2-3]: tasks 1-2: Killed`.
-_FAILED = re.compile(
-    r"srun: error: (?P<hosts>[A-Za-z0-9][^\s:]{0,2000}): tasks? (?P<tasks>[0-9,-]+): (?P<how>.+)"
-)
+_FAILED = re.compile(r"srun: error: (?P<hosts>[A-Za-z0-9][^\s:]{0,2000}): tasks? [0-9,-]+: (?P<how>.+)")
+_NODE = "Node failure"  # any other word tells more
+_SLURMS = ("Killed", "Out Of Memory", _NODE)  # which no words of a program explain
+_GONE = re.compile(rf"srun: error: (?P<how>{_NODE}) on (?P<hosts>[A-Za-z0-9]\S{{0,2000}})")
+# How jobs end whose tasks' words tell why; where Slurm ended the job itself, each task was killed for it.
+_OF_TASKS = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
 # What srun says of a node whose messages munge refuses, as where its clock was set: first why, then
 # `srun: error: slurm_unpack_received_msg: [[n2]:39572] auth_g_verify: MESSAGE_TASK_EXIT has ...`.
 _MUNGE = re.compile(r"srun: error: Munge decode failed: (?P<why>.+)")
@@ -117,20 +121,20 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
     how: dict[str, str] = {}
     munge = ""
     for line in lines:
-        if found := _FAILED.match(line):
-            for node in _expanded(found["hosts"]):
-                if node in nodes:
-                    how.setdefault(node, found["how"])
+        if found := _FAILED.match(line) or _GONE.match(line):
+            for node in expanded(found["hosts"]):
+                if node in nodes and how.get(node) in (None, _NODE):
+                    how[node] = found["how"]
         elif found := _MUNGE.match(line):
             munge = found["why"]
-        elif munge and (found := _REFUSED.match(line)) and found["host"] in nodes:
-            how.setdefault(found["host"], _of_munge(munge[:40], found["host"]))
+        elif munge and (found := _REFUSED.match(line)) and (node := found["host"]) in nodes:
+            how[node] = _of_munge(munge[:40], node) if how.get(node) in (None, _NODE) else how[node]
     theirs = tuple(f"{node}: " for node in nodes)
     unnamed = [line for line in lines if not _FRAME.match(line) and not line.startswith(theirs)]
     told: dict[str, str] = {}
     for node, ended in how.items():
         mine = [line.removeprefix(f"{node}: ") for line in lines if line.startswith(f"{node}: ")]
-        words = mine or (unnamed[-1:] if len(how) == 1 else [])
+        words = mine or (unnamed[-1:] if len(how) == 1 and not ended.startswith(_SLURMS) else [])
         told[node] = f"{node}: {words[0][:_MOST_CHARACTERS] if words else f'its task: {ended[:80]}'}"
     return told
 
@@ -149,18 +153,18 @@ def told_by_tasks(
     The flag says that each node of the job stands for itself and the failed ones are known: what the others
     left is then as good as if the job had been theirs alone.
     """
-    if spec is None or job.problem is None or job.state != "FAILED":
-        return job, {}, False
-    failed = failed_tasks(job_folder, spec.nodes)
-    if not failed:
+    failed = failed_tasks(job_folder, spec.nodes) if spec and job.state in _OF_TASKS else {}
+    if job.problem is None and (failed or job.state not in ("COMPLETED", "FAILED")):
+        ended = f"job {job.job} ended {job.state}, not COMPLETED"
+        job = job.model_copy(update={"problem": RunProblem(kind="killed", message=ended[:2000])})
+    if spec is None or job.problem is None or not failed:
         return job, {}, False
     first = "; ".join(list(failed.values())[:3])
     problem = RunProblem(kind=job.problem.kind, message=f"{first} ({job.problem.message})"[:2000])
     kind = JOB_KINDS.get(spec.kind)
     # A job that a signal ended, or that ran elsewhere, is nobody's.
-    by_itself = bool(re.fullmatch(r"[1-9][0-9]*:0", job.exit_code or "")) and set(job.nodes) == set(
-        spec.nodes
-    )
+    here = set(job.nodes) == set(spec.nodes)
+    by_itself = here and bool(re.fullmatch(r"[1-9][0-9]*:0", job.exit_code or ""))
     alone = kind is not None and kind.each_node and by_itself
     problems = {node: RunProblem(kind="environment", message=text) for node, text in failed.items()}
     return job.model_copy(update={"problem": problem}), problems, alone
@@ -177,7 +181,7 @@ def _lines(job_folder: Path) -> Iterator[str]:
         yield from text.splitlines()
 
 
-def _expanded(hosts: str) -> Iterator[str]:
+def expanded(hosts: str) -> Iterator[str]:
     """Yield the names of a host list of Slurm's, `n[1-2,7],login`; nothing of what is not understood."""
     for found in _HOSTS.finditer(hosts):
         if not found["ranges"]:
@@ -265,25 +269,30 @@ _LIST = TypeAdapter(dict[str, str | None], config=ConfigDict(strict=True))
 MISSING, OTHER = "is missing", "is not what was ordered"
 CHANGED = "is not what it was when the job had ended"
 
-SPEC, SOFTWARE, _ = BEFORE_IT_RUNS
+SPEC, SOFTWARE, RAILS = BEFORE_IT_RUNS
 NODES = "nodes.txt"  # the nodes that a job's script runs on, one a line, as it notes them when it begins
 
 
-def given(spec: JobSpec) -> dict[str, str]:
-    """Return what a job's programs read of their order, by file."""
+def given(jobs: Jobs, spec: JobSpec) -> dict[str, str]:
+    """Return what a job's programs read of their order and of each other's NICs, by file."""
     files = {SPEC: json.dumps(spec.settings, indent=1) + "\n"}
     if spec.software:
         sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
         files[SOFTWARE] = json.dumps(sources, indent=1) + "\n"
-    return files
+    keep = {"rail", "netdev", "ipv4"}
+    told = {node: [nic.model_dump(include=keep) for nic in own] for node, own in rails_of(jobs, spec).items()}
+    return {**files, RAILS: json.dumps(told) + "\n"} if told else files
 
 
-def unlike_given(folder: Path, spec: JobSpec) -> dict[str, str]:
+def unlike_given(folder: Path, jobs: Jobs, spec: JobSpec) -> dict[str, str]:
     """Return which files that a job was given are missing from its folder, or not what they were."""
     from shakedown.run.redact import redact, redact_bytes  # a fifth of a second, which few runs need
 
-    found = {}
-    for name, text in given(spec).items():
+    due_files = given(jobs, spec)
+    found = {name: OTHER for name in BEFORE_IT_RUNS if name not in due_files and (folder / name).exists()}
+    if RAILS in due_files and not (folder / RAILS).exists() and not _were_told(folder):
+        del due_files[RAILS]
+    for name, text in due_files.items():
         # As secrets' names are gone from it: a target is called `environment`.
         due, how = json.loads(redact(text)), ""
         try:
@@ -298,6 +307,11 @@ def unlike_given(folder: Path, spec: JobSpec) -> dict[str, str]:
         if how:
             found[name] = how
     return found
+
+
+def _were_told(folder: Path) -> bool:
+    """Return whether a job's nodes knew each other's NICs, which earlier releases did not tell them."""
+    return any(b'"astray"' in read_output(path) for path in folder.glob("counters.*.json"))
 
 
 def note_contents(folder: Path) -> str:
@@ -410,21 +424,22 @@ class Lost:
 
 
 def lost_files(
-    folder: Path, job: JobRecord, spec: JobSpec, outputs: Iterable[OutputRecord], *, alone: bool
+    folder: Path, job: JobRecord, jobs: Jobs, spec: JobSpec, outputs: Iterable[OutputRecord], *, alone: bool
 ) -> Lost:
     """Return which files of a job are lost; of one that ended badly every cell has its reason anyhow.
 
     Args:
         folder: the job's.
         job: what Slurm said of it.
-        spec: what was planned.
+        jobs: the run's, and
+        spec: what was planned of this one.
         outputs: the journal.
         alone: the job failed with some nodes alone, and the others' outputs count (`told_by_tasks`).
     """
     if (job.problem is not None or job.state != "COMPLETED") and not alone:
         return Lost()
     gone = departed(folder, job.files)
-    whole = {**_nodes(folder, job), **unlike_given(folder, spec)}
+    whole = {**_nodes(folder, job), **unlike_given(folder, jobs, spec)}
     # By their names alone: who claims a file in a journal is nothing to those that are gone.
     files, owner = {output.file for output in outputs}, writers(gone, spec.nodes, {})
     by_output, by_node = dict[str, str](), dict[str, str]()

@@ -227,15 +227,14 @@ def of_hosts(
     inventory: Collection[str],  # hosts of the group `switches`
 ) -> Iterator[tuple[str | None, Problem]]:
     """Yield (host or None, what is wrong) between links, the hosts' cabling and the inventory's switches."""
-    found = links(fabric)
-    if not found:
-        return
-    kept_off = untouched(fabric)
+    found, kept_off = links(fabric), untouched(fabric)
     for name in sorted(kept_off & set(inventory)):
         what = (
             f"{name} is a host of group switches, and fabric.switches.access says that it must not be touched"
         )
         yield None, Problem(("fabric", "switches", "access", name), what, "take it out of one", (name,))
+    if not found:
+        return
     ends = {
         end: link.entry
         for link in found

@@ -8,11 +8,10 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from shakedown.intent import links, rules
 from shakedown.intent.acceptance import AcceptanceBase
-from shakedown.intent.nic import NicSpec
 from shakedown.intent.ordered import Ordered
 from shakedown.intent.slurm_block import JobTime, SlurmBlock
 from shakedown.intent.software import Sources
-from shakedown.records.base import Name, PortName, Record
+from shakedown.records.base import Name, NicSpec, PortName, Record
 from shakedown.records.plan import Waiver
 
 # Unknown keys of the intent are refused: a misspelt key would silently leave a default in force.

@@ -289,6 +289,8 @@ def judge_counter(cell: str, reading: CounterReading, bound: Bound) -> CellVerdi
         rule, text = Rule.REFERENCE, bound.unusable
     elif delta is not None:
         rule, text = _decide(delta, (), bound)
+        if rule is Rule.GATE and reading.counter.endswith("_tx_missed_ppm"):
+            text = f"{text}: {BLAMES['own-class'].told()}"
     elif reading.began_anew:
         rule, text = Rule.COUNTER_RESET, f"counts from zero again: {_SET_BACK[reading.kind]} during the test"
     elif reading.before is None or reading.after is None:

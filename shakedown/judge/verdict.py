@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shakedown.judge import headline
@@ -31,12 +31,20 @@ from shakedown.records.plan import Plan, PlanItem, Waiver
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CauseVerdict, CellVerdict, Coverage, GroupVerdict, Verdict
 from shakedown.records.wording import NOT_REQUIRED, clipped, count, in_unit, number, printable, where
-from shakedown.statistics.robust import median, worse_outliers
+from shakedown.statistics.robust import (
+    FALSE_DISCOVERIES,
+    SMALLEST_CLASS,
+    median,
+    stands_apart,
+    worse_outliers,
+)
 
 _HELD_AGAINST_A_GATE = frozenset((Rule.WITHIN.value, Rule.GATE.value))
 # What decides where a value is only shown too, of what a tool measures by itself: incast adds up several.
 _ALWAYS = frozenset((Rule.IMPOSSIBLE.value, Rule.HOLE.value))
 _MEASURED = frozenset(("busbw", "bandwidth", "time", "latency_typical"))
+# A wider gate narrows to so much where repeats allow: 5 % is what a profile must not let go without a reason.
+_NARROWEST = 0.05
 _LADDER = {stage: height for height, stage in enumerate(Stage)}
 
 
@@ -89,6 +97,7 @@ def judge_cells(  # noqa: PLR0912  (one branch for each thing that a line can be
     unplanned: set[str] = set()
     doubtful: set[str] = set()  # measured beside something else, or in a job that did not end well
     seldom: set[str] = set()  # sizes of a sweep that were measured too seldom to tell a hole from a hiccup
+    repeats: dict[str, tuple[float, ...]] = {}  # of cells whose gate may narrow
     # Of those that are measured with and not judged, there is more than the plan has.
     partners = set(plan.scope.partners) if plan.scope else set()
 
@@ -108,7 +117,9 @@ def judge_cells(  # noqa: PLR0912  (one branch for each thing that a line can be
             file(cell, m.attempt, judge_measurement(cell, m, bound))
             if m.disturbed or m.problem or m.state != "COMPLETED":
                 doubtful.add(cell)
-            elif "size_bytes" in m.params and len(m.samples) < FEWEST_OF_A_HOLE:
+            elif len(m.samples) >= FEWEST_OF_A_HOLE:
+                repeats[cell] = m.samples
+            elif "size_bytes" in m.params:
                 seldom.add(cell)
     losses = Losses()
     for reading in counters:
@@ -132,6 +143,7 @@ def judge_cells(  # noqa: PLR0912  (one branch for each thing that a line can be
             verdict = _of_samples(plan, bound, first, again.get(cell, []))
         cells[id(bound)].append(verdict)
     classed = [(b, _as_class(cells[id(b)], b, plan)) for b in bounds]
+    _narrowed(classed, repeats)
     fail_holes(classed, doubtful, seldom)
     items = [
         JudgedItem(b.item, tuple(_optional(_waived(found, holding(plan, b.item)), b.item)))
@@ -215,6 +227,45 @@ def _with_outliers(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
                 }
             )
     return cells
+
+
+def _narrowed(
+    blocks: Sequence[tuple[Bound, list[CellVerdict]]], repeats: Mapping[str, tuple[float, ...]]
+) -> None:
+    """Fail a cell that its gate lets pass and that stands apart from its like in all of its repeats.
+
+    Noise hides it behind a gate wide enough for every host; where this run's repeats show less, they decide.
+    Blocks share the risk of blaming a cell that is well.
+    """
+    able: list[tuple[Bound, list[CellVerdict], list[int]]] = []
+    for bound, cells in blocks:
+        if bound.item.required and bound.reference.fleet_min_effect is None and not bound.learns:
+            alone = [len(nodes) == 1 for _, nodes, _, _ in bound.item.cells()]  # a pair may have a longer way
+            mine = [
+                i
+                for i, v in enumerate(cells)
+                if alone[i] and v.cell in repeats and v.rule in _HELD_AGAINST_A_GATE
+            ]
+            if len(mine) >= SMALLEST_CLASS:
+                able.append((bound, cells, mine))
+    risk = FALSE_DISCOVERIES / max(1, len(able))
+    for bound, cells, mine in able:
+        found = [repeats[cells[i].cell] for i in mine]
+        at = stands_apart(found, higher=bound.higher, min_effect=_NARROWEST, risk=risk)
+        if at is None or (verdict := cells[mine[at]]).outcome is not Outcome.PASS:
+            continue
+        value, centre = median(found[at]), median([median(one) for one in found])
+        told, share = in_unit(number(value), bound.item.unit), abs(value / centre - 1)
+        text = (
+            f"{told} is {share:.1%} worse than the median {number(centre)} of its class of {len(found)}, and "
+            f"each of its {len(found[at])} repeats than each of theirs"
+        )
+        odd = {
+            "outcome": Outcome.FAIL,
+            "rule": Rule.OUTLIER.value,
+            "reason": f"{where(verdict.cell)}: {text}",
+        }
+        cells[mine[at]] = verdict.model_copy(update=odd)
 
 
 def _waived(cells: list[CellVerdict], waivers: Sequence[Waiver]) -> list[CellVerdict]:

@@ -27,6 +27,7 @@ from shakedown.records.tool_text import Count, Line, TextSource, quote
 # The name may hold blanks, brackets and colons ("[0]: rx_ucast_packets"); the value follows the last colon.
 # Bounds far above what the kernel has (32 characters, 20 digits), so that no line takes long.
 _COUNTER = re.compile(r"\s+(?P<name>\S.{0,200}?)\s{0,100}: {0,100}(?P<value>\S{1,100})\Z")
+_NO_COUNT = re.compile(r"-[0-9]{1,20}\Z|0x[0-9a-fA-F]{1,16}\Z")
 # vmxnet3 numbers its queues in a line of their own, indents their counters by two blanks more, and what makes
 # up one of them by five (drivers/net/vmxnet3/vmxnet3_ethtool.c). ethtool itself indents by five.
 _SECTION = re.compile(r" {5}(?P<name>[TR]x Queue#): *(?P<number>\d{1,4})\Z")
@@ -39,6 +40,7 @@ class EthtoolResult(Record):
     tool: Literal["ethtool"] = "ethtool"
     driver: str | None  # None: a driver whose counters are not known, so a cut reading looks whole
     counters: dict[str, Count] = Field(min_length=1)
+    unread: tuple[str, ...] = ()  # a count below zero, or not in decimals: what the device did not answer
 
 
 def parse_ethtool(
@@ -60,12 +62,12 @@ def parse_ethtool(
     if lines[0].text.strip() != "NIC statistics:":
         fix = "capture `ethtool -S NETDEV` of a device whose driver has statistics"
         source.refuse(f"not 'NIC statistics:' but {quote(lines[0].text.strip())}", line=lines[0], fix=fix)
-    counters = _counters(source, lines[1:])
+    counters, unread = _counters(source, lines[1:])
     # No driver has a single counter.
     if len(counters) < 2 or not source.terminated:
         source.ends_before("the end of the counters", fix="capture it again")
     known = driver_of(counters, ETHTOOL)
-    lost = missing(counters, known) if known else []
+    lost = [name for name in (missing(counters, known) if known else []) if name not in unread]
     again = "capture it again, whole"
     if lost:
         what = f"{known.driver if known else ''} always reports {', '.join(lost[:4])}, this reading does not"
@@ -74,11 +76,14 @@ def parse_ethtool(
         source.refuse(f"counters are missing or damaged: {what}", line=lines[-1], fix=again)
     if absent := sorted(set(required) - set(counters)):
         source.refuse(f"no counter {', '.join(absent)}", line=lines[-1], fix="see `ethtool -S` on the node")
-    return source.build(EthtoolResult, driver=known.driver if known else None, counters=counters)
+    driver = known.driver if known else None
+    return source.build(EthtoolResult, driver=driver, counters=counters, unread=tuple(unread))
 
 
-def _counters(source: TextSource, lines: list[Line]) -> dict[str, int]:
+def _counters(source: TextSource, lines: list[Line]) -> tuple[dict[str, int], dict[str, None]]:
+    """Return the counters, and the names of those that have no count."""
     counters: dict[str, int] = {}
+    unread: dict[str, None] = {}
     section, counter = "", ""
     for line in lines:
         if queue := _SECTION.match(line.text):
@@ -94,12 +99,15 @@ def _counters(source: TextSource, lines: list[Line]) -> dict[str, int]:
             name = f"{section}{counter}: {name}"
         elif section and line.text.startswith(_IN_QUEUE):
             name, counter = section + name, name
+        if _NO_COUNT.match(match["value"]):
+            unread[name] = None
+            continue
         value = source.integer(match["value"], name, line=line)
         if not 0 <= value < 1 << 64:
             source.refuse(f"counters are of 64 bits, {name} is {value}", line=line)
         if counters.setdefault(name, value) != value:
             source.refuse(f"{name} has two values", line=line, fix="keep one device a file")
-    return counters
+    return counters, unread
 
 
 _IDENTITY = {"ifname", "port", "ifindex"}
@@ -112,6 +120,7 @@ class RdmaPort(Record):
     port: Count
     driver: str | None  # None: a driver whose counters are not known, so a cut reading looks whole
     counters: dict[str, Count]  # a later release's by the names that limits have (counter_sets.yml)
+    unread: tuple[str, ...] = ()  # a count below zero
     # What the known releases of the driver report, where this reading has other names instead: a later one.
     lacks: tuple[str, ...] = ()
 
@@ -148,11 +157,13 @@ def parse_rdma(text: str, *, file: str | Path | None = None) -> RdmaResult:
             for key, value in entry.items()
             if key not in _IDENTITY
         }
-        if any(not 0 <= value < 1 << 64 for value in counters.values()):
+        if any(value >= 1 << 64 for value in counters.values()):
             source.refuse(f"counters are of 64 bits, not what {name}/{port} shows")
         known = rdma_driver_of(counters)
         counters = known.named(counters) if known else counters
+        unread = tuple(of for of, value in counters.items() if value < 0)
         lost = missing(counters, known) if known else []
+        counters = {of: value for of, value in counters.items() if value >= 0}
         if known and lost and len(unknown(counters, known)) < len(lost):
             what = (
                 f"{known.driver} always reports {', '.join(lost[:4])}, the reading of {name}/{port} does not"
@@ -160,7 +171,13 @@ def parse_rdma(text: str, *, file: str | Path | None = None) -> RdmaResult:
             source.refuse(what, fix="capture it again, whole")
         driver = known.driver if known else None
         ports[name, port] = source.build(
-            RdmaPort, device=name, port=port, driver=driver, counters=counters, lacks=tuple(lost)
+            RdmaPort,
+            device=name,
+            port=port,
+            driver=driver,
+            counters=counters,
+            unread=unread,
+            lacks=tuple(lost),
         )
     return source.build(RdmaResult, ports=tuple(ports.values()))
 

@@ -298,6 +298,40 @@ def _grown(before: Mapping[str, int], after: Mapping[str, int], names: tuple[str
     return max(grown) if grown and min(grown) >= 0 else None
 
 
+# RDMA's packets sent and received, by driver; mlx5 and bnxt count those of Ethernet as well.
+_PACKETS = (
+    *(names[1:] for names in _TWICE),
+    ("ib.port_xmit_packets", "ib.port_rcv_packets"),
+    *((f"ethtool.tx_{name}", f"ethtool.rx_{name}") for name in ("packets_phy", "good_frames")),
+)
+_SHORTEST_BITS = 8 * (64 + PREAMBLE_BYTES + INTER_FRAME_GAP_BYTES)  # of a frame on the wire
+
+
+def impossible(
+    before: Mapping[str, int], after: Mapping[str, int], seconds: float | None, speed_mbps: int
+) -> dict[str, str]:
+    """Return the counters that grew by more than can have happened, and why: such a value tells nothing.
+
+    What two ends count of a connection is of packets that the NIC sent or received; what is dropped or
+    damaged may not be among them, and all came over a line of so many bits. All bounds are twice as wide.
+    Of a time that is not known, or a speed of 0, there is no such line.
+    """
+    both_ways = [[after.get(name, 0) - before.get(name, 0) for name in both] for both in _PACKETS]
+    moved = max(0, *(sum(grown) for grown in both_ways if min(grown) >= 0))
+    bits = 2 * 2e6 * max(seconds, _SHORTEST_S) * max(speed_mbps, 0) if seconds else 0.0
+    found: dict[str, str] = {}
+    for name, value in after.items():
+        grown_by = value - before.get(name, value)
+        most, what = bits, f"its link carries {bits / 2:.3g} bits in that time"
+        if counts_errors(name) and not damaged_on_cable(name):
+            most /= _SHORTEST_BITS
+        if end_to_end(name) and counts_errors(name) and moved:
+            most, what = min(most or 2 * moved, 2 * moved), f"the NIC sent and received {moved} packets"
+        if most and grown_by > most:
+            found[name] = f"it grew by {grown_by}, and {what}"
+    return found
+
+
 def arrived_twice(
     of_nics: Mapping[_NicT, Mapping[str, tuple[int | None, int | None]]],
     among: Mapping[_NicT, str],  # of every NIC that took part: a name of those that it talked to, itself too

@@ -3,8 +3,6 @@
 The table is witnesses.yml. What no counter of a NIC sees, a measurement sees: it is named beside.
 """
 
-import re
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,21 +42,6 @@ FAULTS = tuple(
 )
 # By family, or `any`: why what these patterns match is judged by no limit. Kept in counters.jsonl.
 TOLD: dict[str, dict[str, str]] = _DATA["told"]
-_NUMBERED = re.compile(r"(?<=prio)[0-7]|(?<=pri)[0-7]|(?<=priority_)[0-7]|(?<=cos)[0-7]")
-
-
-def why_told(family: str, counter: str) -> str:
-    """Return why no limit judges a counter; empty: nothing is said of it."""
-    name = _NUMBERED.sub("N", counter)
-    return next(
-        (
-            why
-            for of in (family, "any")
-            for why, patterns in TOLD[of].items()
-            if any(fnmatchcase(name, pattern) for pattern in patterns.split())
-        ),
-        "",
-    )
 
 
 def seen(family: str) -> tuple[WitnessFault, ...]:

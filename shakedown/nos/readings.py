@@ -15,7 +15,7 @@ from shakedown.nos.registry import counters_of, known
 from shakedown.nos.system import COUNTERS, LOST, Classes, Due, PortCounters, ratios
 from shakedown.records.base import Document, Name, PortName, Record, Stage
 from shakedown.records.reading import BadInput, loads, read_evidence, refusal
-from shakedown.records.results import CounterReading, went_back
+from shakedown.records.results import CounterReading, unanswered, went_back
 
 # An uplink that is down costs capacity and no packet: routing goes round it, and no counter of errors moves.
 # It shows by what it did not carry.
@@ -168,9 +168,10 @@ def readings(
         if getattr(before, what) != getattr(after, what):
             raise BadInput(f"{before.switch}: {what} changed between the readings", file=raw)
     parse, reader = counters_of(after.nos, raw), known(after.nos)
-    found = [
-        parse({label: o.stdout for label, o in one.outputs.items()}, one.classes) for one in (before, after)
-    ]
+    found = []
+    for one in (before, after):
+        told = parse({label: o.stdout for label, o in one.outputs.items()}, one.classes)
+        found.append({at: {c: n for c, n in own.items() if not unanswered(n)} for at, own in told.items()})
     common = {"run": run, "stage": stage, "test": test, "device": after.switch, "job": job, "raw": raw}
     lines = []
 

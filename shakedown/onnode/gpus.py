@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.journal import ran
-from shakedown.onnode.node_reader import SOCKET, ask
 from shakedown.onnode.noted import leave, node_name
+from shakedown.run.service import NODE, of_node
 
 # NCCL refuses to work with another version of itself, with words that give ranks and no node, or hangs.
 # Standard library only.
@@ -109,9 +109,15 @@ COMMANDS = {
 PERIOD_MS = 200
 # What of the kernel's log tells of hardware, each line whole and with the time that it bears, seconds since
 # boot. roles/host_settings has the same for its service. Nothing else of it leaves a node.
+# Before its words a line has the time in one of dmesg(1)'s forms, and the thread or CPU that it came from
+# (CONFIG_PRINTK_CALLER): a wrapper may have chosen another form, which must hide no error.
+FRONT = (
+    r"(?:<[0-9]{1,3}>|kern *:[a-z]+ *: *|\[[^\]\n]{3,40}\] ?|[0-9T:.,+-]{19,32} "
+    r"|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} |\S{1,64} kernel: ){0,5}"
+)
 KEPT = re.compile(
-    r"^(?:\[ *[0-9]+\.[0-9]+\] ?(?:\[ *[CT][0-9]+\] ?)?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid"
-    r"| {0,40}NVRM: [^\n]{0,120}(?:RmInitAdapter failed|fallen off the bus)"
+    rf"^{FRONT}(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid"
+    r"| {0,40}NVRM: [^\n]{0,120}(?:RmInitAdapter failed|fallen off the bus|global fatal error)"
     r"|NETDEV WATCHDOG: |DMAR: \[|AMD-Vi: Event"
     r"|EDAC \S+: [0-9]+ [CU]E |(?:mce: )?CPU[0-9]+: (?:Core|Package) temperature "
     r"|\S+ [0-9a-f:.]+: (?:AER: |DPC: |PCIe Bus Error: |[0-9.]+ Gb/s available PCIe bandwidth, limited by )"
@@ -123,6 +129,9 @@ KEPT = re.compile(
     r")[^\n]*",
     re.MULTILINE,
 )
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_ANY_XID = re.compile(r"\bS?Xid \(PCI:")
+_TIME = re.compile(r"\[ *([0-9]{1,12}\.[0-9]{1,9})\]")
 _UUID = re.compile(r"\bGPU-[0-9a-f-]{36}\b")
 
 
@@ -143,19 +152,24 @@ def run(command: list[str], timeout_s: float = 60) -> dict[str, Any]:
     return {"argv": command, "exit_code": done.returncode, "out": done.stdout, "error": done.stderr}
 
 
-def kernel_log(service: str = SOCKET) -> dict[str, Any]:
+def kernel_log(service: str = NODE) -> dict[str, Any]:
     """Return the lines of the kernel's log that tell of hardware, and when it was read, since boot.
 
     Many systems show the log to root alone (kernel.dmesg_restrict); then the node's own service is asked.
     """
     kernel = run(["dmesg"])
     kernel["now_s"] = time.monotonic()
-    kernel["out"] = "".join(f"{line}\n" for line in KEPT.findall(kernel["out"]))
+    kernel["out"] = _COLOURS.sub("", kernel["out"])
+    oldest = _TIME.match(kernel["out"])
+    kernel["oldest_s"] = float(oldest[1]) if oldest else None
+    lines = KEPT.findall(kernel["out"])
+    kernel["strange"] = len(_ANY_XID.findall(kernel["out"])) - len(_ANY_XID.findall("\n".join(lines)))
+    kernel["out"] = "".join(f"{line}\n" for line in lines)
     if kernel["exit_code"] == 0:
         return kernel
     own = " ".join(str(kernel["error"]).split())
     try:
-        seen = ask(service)
+        seen = of_node(service)
     except (OSError, ValueError) as error:
         kernel["error"] = f"{own}; {service}: {error}"[:500]
         return kernel

@@ -7,8 +7,11 @@ Whoever reads it later is `collect/surroundings.py`. Standard library only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import select
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +29,8 @@ _LEAST_S = 1.0  # of CPU time since a process began: with less it was no load on
 MOST_OTHERS, _MOST_PEERS, _MOST_STRAYS = 64, 128, 8
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _TOOL_S = 5.0
+_ANSWER_S = 1.2  # the kernel asks a second time after 1 s (RFC 6298)
+_ANSWERS = (0, errno.ECONNREFUSED)
 
 
 def read_host(folder: Path, root: Path = Path("/")) -> dict[str, Any]:
@@ -47,6 +52,7 @@ def read_host(folder: Path, root: Path = Path("/")) -> dict[str, Any]:
         "carriers": {nic["netdev"]: told_of(nic["netdev"], "carrier_changes", root) for nic in mine},
         "serve": {nic["netdev"]: serve(nic["netdev"], root) for nic in mine},
         "astray": list(astray(mine, planned)),
+        "answered": answered(mine, planned),
     }
 
 
@@ -174,3 +180,48 @@ def _as_planned(to_ipv4: str, from_ipv4: str | None) -> tcp_paths.Route | None:
     if way and other and not way.own and not way.gateway:
         return None if tcp_paths.beside(way.netdev, to_ipv4) else way
     return way
+
+
+def answered(
+    mine: Sequence[Mapping[str, Any]],  # this node's NICs: rail, netdev and address
+    planned: Mapping[str, Sequence[Mapping[str, Any]]],  # those of each other node
+) -> list[dict[str, str]]:
+    """Return by rail which nodes beside this one answer there, as a kernel does also where nobody listens.
+
+    A rail whose switch drops everything has its link up: only asking shows it. Silence by itself says
+    nothing, as a firewall may keep it; silence of one that answered before the job does.
+    """
+    calls = dict[int, tuple[socket.socket, dict[str, str]]]()
+    found: list[dict[str, str]] = []
+    ready = select.poll()
+    ways = [
+        (nic, end, {"rail": nic["rail"], "to": node})
+        for nic in mine
+        for node in tcp_paths.neighbours_of(node_name(), sorted({*planned, node_name()}))
+        for end in planned[node]
+        if end["rail"] == nic["rail"]
+    ]
+    for nic, end, pair in ways:
+        call = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        call.setblocking(False)
+        with contextlib.suppress(OSError):  # before Linux 5.7 root alone may: routes decide there
+            call.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic["netdev"].encode())
+        with contextlib.suppress(OSError):
+            call.bind((nic["ipv4"], 0))
+            said = call.connect_ex((end["ipv4"], tcp_paths.port()))
+            if said == errno.EINPROGRESS:
+                calls[call.fileno()] = call, pair
+                ready.register(call, select.POLLOUT)
+                continue
+            found += [pair] if said in _ANSWERS else []
+        call.close()
+    until = time.monotonic() + _ANSWER_S
+    while calls and (left_s := until - time.monotonic()) > 0:
+        for number, _ in ready.poll(left_s * 1000):
+            ready.unregister(number)
+            call, pair = calls.pop(number)
+            found += [pair] if call.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _ANSWERS else []
+            call.close()
+    for call, _ in calls.values():
+        call.close()
+    return found

@@ -107,14 +107,37 @@ def watched(
         signal.signal(signal.SIGTERM, before)
     if code == 0:
         return 0, None
-    words = "".join(file.read_text(encoding="utf-8", errors="replace") for file in (err, out))
-    how = f"exit status {code}" if code > 0 else f"signal {-code}"
+    words = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in (err, out))
     if (known := cause(words)) is None and (task := first_killed(words)):
-        return (code if code > 0 else None), {"kind": "killed", "message": f"{name}: {task}"}
-    return (code if code > 0 else None), known or {
-        "kind": "killed" if code < 0 else "other",
-        "message": f"{name}: {how}: {' '.join(words.split())[-500:]}",
-    }
+        known = {"kind": "killed", "message": f"{name}: {task}"}
+    return (code if code > 0 else None), known or failure(name, code, words)
+
+
+def failure(program: str, code: int, words: str, said: str = "") -> dict[str, str]:
+    """Return how a program ended, and why, by its own words and what its libraries `said` elsewhere."""
+    how = f"exit status {code}" if code > 0 else f"signal {-code}"
+    parts = (Path(program).name, how, said, _telling(words.strip()))
+    told = ": ".join(part for part in parts if part)
+    return {"kind": "killed" if code < 0 else "other", "message": told}
+
+
+# What says nothing of the cause: Open MPI on its layers, as we ask it to, Python on its way to an error, and
+# what Slurm says of a step that it ends because of it.
+_CHATTER = re.compile(
+    r"\[[^]]+\] (?:mca: base: |select|selected )|Traceback|  File |    |-{70,}\Z"
+    r"|srun: (?:cluster configuration lacks|First task exited|StepId=|launch/slurm: |Job step aborted)"
+    r"|srun: error: \S+ tasks? [0-9,-]+: (?:Killed|Term)|slurmstepd\S* error: \*\*\* STEP "
+)
+
+
+def _telling(text: str) -> str:
+    """Return the first and the last lines that tell of a cause: whole ones, 250 characters of each."""
+    lines = [line for line in text.splitlines() if line.strip() and not _CHATTER.match(line)]
+    told = "\n".join(lines or text.splitlines())
+    if len(told) <= 500:
+        return told
+    first, end = told[:250].rpartition("\n")[0] or told[:250], told[-250:]
+    return f"{first}\n...\n{end.partition(chr(10))[2] or end}"
 
 
 # Words of a failed program, and what they mean. The first that is found is the cause.
@@ -130,15 +153,27 @@ CAUSES = (
     ("invalid device ordinal", "environment", "fewer GPUs than planned"),
     ("Invalid number of GPUs", "environment", "fewer GPUs than planned"),
     ("symbol lookup error", "environment", "a library is of another version than the program was built for"),
+    # mpirun, 4.1 to 6.0; what it says of it stands in the lines up to the frame's end.
+    ("not enough slots available", "environment", "mpirun found fewer places than ranks"),
+    ("more processes than the ppr", "environment", "mpirun found fewer places than ranks"),
+    ("orte_init failed", "environment", "mpirun does not work with this Slurm, or outside of a job"),
+    ("unrecognized option", "environment", "the program is of a release that does not know an option"),
+    ("unknown option", "environment", "the program is of a release that does not know an option"),
+    ("unable to launch the specified application", "missing-tool", "mpirun cannot start the program"),
 )
+_FRAME = "-" * 70  # Open MPI's, of 74
 
 
 def cause(words: str) -> dict[str, str] | None:
     """Return the known cause of a failure from what the program printed."""
-    for line in words.splitlines():
+    lines, frame = words.splitlines(), -9
+    for number, line in enumerate(lines):
+        frame = number if line.startswith(_FRAME) else frame
         for mark, kind, meaning in CAUSES:
             if mark in line:
-                return {"kind": kind, "message": f"{meaning}: {line.strip()[:300]}"}
+                more = lines[number:] if number - frame < 4 else [line]
+                said = " ".join(" ".join(x for x in more if not x.startswith(_FRAME)).split())
+                return {"kind": kind, "message": f"{meaning}: {said[:300]}"}
     return None
 
 

@@ -8,14 +8,13 @@ FOLDER/outputs.jsonl. The exit status is the command's. Runs on the first node o
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.journal import Clock, Journal, failure
 from shakedown.onnode.standing import WITH_SLURM
 
 
@@ -44,32 +43,11 @@ def kept(
         code = child.wait()
     problem = None
     if code != 0:
-        how = f"exit status {code}" if code > 0 else f"signal {-code}"
-        tail = _telling((folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip())
         name = command[len(WITH_SLURM)] if tuple(command[: len(WITH_SLURM)]) == WITH_SLURM else command[0]
-        words = ": ".join(part for part in (name, how, said(), tail) if part)
-        problem = {"kind": "killed" if code < 0 else "other", "message": words}
+        words = (folder / f"{test}.err").read_text(encoding="utf-8", errors="replace")
+        problem = failure(name, code, words, said())
     Journal(folder).add(tool, test, f"{test}.txt", nodes, clock, code if code >= 0 else None, problem)
     return code if code >= 0 else 128 - code
-
-
-# What says nothing of the cause: Open MPI on its layers, as we ask it to, Python on its way to an error, and
-# what Slurm says of a step that it ends because of it.
-_CHATTER = re.compile(
-    r"\[[^]]+\] (?:mca: base: |select|selected )|Traceback|  File |    |-{70,}\Z"
-    r"|srun: (?:cluster configuration lacks|First task exited|StepId=|launch/slurm: |Job step aborted)"
-    r"|srun: error: \S+ tasks? [0-9,-]+: (?:Killed|Term)|slurmstepd\S* error: \*\*\* STEP "
-)
-
-
-def _telling(text: str) -> str:
-    """Return the first and the last lines that tell of a cause: whole ones, 250 characters of each."""
-    lines = [line for line in text.splitlines() if line.strip() and not _CHATTER.match(line)]
-    told = "\n".join(lines or text.splitlines())
-    if len(told) <= 500:
-        return told
-    first, end = told[:250].rpartition("\n")[0] or told[:250], told[-250:]
-    return f"{first}\n...\n{end.partition(chr(10))[2] or end}"
 
 
 if __name__ == "__main__":

@@ -285,14 +285,17 @@ def neighbours_of(node: str, nodes: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys((nodes[at - 1], nodes[(at + 1) % len(nodes)])) if name != node]
 
 
+def port() -> int:
+    """Return the port of this job: jobs that meet on a node each have their own."""
+    return 20000 + int(os.environ.get("SLURM_JOB_ID") or 0) % 10000
+
+
 @job
 def main(folder: Path, spec: dict[str, Any]) -> int:
     """Look at this node's interfaces and ways."""
     planned, node = spec["paths"], node_name()
     wrong = {path["rail"]: words for path in planned[node] if (words := faults_of(path))}
-    # Jobs that meet on a node each have a port of their own.
-    port = 20000 + int(os.environ.get("SLURM_JOB_ID") or 0) % 10000
-    ends = Ends([path for path in planned[node] if path["rail"] not in wrong], port)
+    ends = Ends([path for path in planned[node] if path["rail"] not in wrong], port())
     beside = neighbours_of(node, list(planned))
     lost = [way for name in beside for way in ways(ends, name, planned[name])]
     ends.leave([planned[name] for name in beside])

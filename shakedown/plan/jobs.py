@@ -14,9 +14,8 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from shakedown.intent.acceptance import Waits
-from shakedown.intent.nic import NicSpec
 from shakedown.intent.software import Sources
-from shakedown.records.base import Document, Name, Params, Record, Stage
+from shakedown.records.base import Document, Name, NicSpec, Params, Record, Stage
 
 _WAYS_OF_PERFTEST = ("qps", "connection", "sweep")
 

@@ -166,3 +166,16 @@ def params_text(params: Params) -> str:
         for name, value in params.items():
             return f"{name}={value}"
     return ",".join([f"{k}={params[k]}" for k in sorted(params)]) or "-"
+
+
+class NicSpec(Record):
+    """One fabric NIC as the inventory describes it."""
+
+    rail: Name
+    rdma_device: Name
+    netdev: Name
+    ipv4: str
+    leaf: Name | None = None
+    leaf_port: Name | None = None
+    # Its kernel driver, where the RDMA device's name does not tell it (rocep65s0f0).
+    driver: Name | None = None

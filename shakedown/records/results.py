@@ -159,6 +159,11 @@ class CounterReading(Document):
         return self.after - self.before
 
 
+def unanswered(value: int) -> bool:
+    """Whether it is all ones, or below zero: what is given for a device that did not answer."""
+    return value >= 1 << 63 or value == (1 << 32) - 1
+
+
 def went_back(before: Mapping[str, int], after: Mapping[str, int], names: Iterable[str]) -> bool:
     """Whether any of the counters of these names is less than before."""
     return any(name in before and name in after and after[name] < before[name] for name in names)

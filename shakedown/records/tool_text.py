@@ -45,7 +45,8 @@ OF_OTHERS = {
     "ld.so": r"ERROR: ld\.so: object \S{1,200} from LD_\w+ cannot be preloaded",
     "UCX": r"\[[0-9.]{1,30}\] \[[^\]]{1,80}\] {1,20}\S{1,60} {1,5}UCX {1,5}WARN ",
     "PMIx": r"\[[^\]]{1,80}\] PMIX ERROR: .{0,60}in file ",  # its store's, of which it goes on without
-    "Open MPI": r"\[[^\]]{1,80}\] mca_base_component_repository_open: |other system errors; your job may ",
+    "Open MPI": r"\[[^\]]{1,80}\] mca_base_component_repository_open: |other system errors; your job may "
+    r"|Open MPI failed an OFI ",
     # It asks GPUs for their place through X, too.
     "hwloc": r"hwloc/\w{1,20}: |Invalid MIT-MAGIC-COOKIE-1 key|No protocol specified",
     "shells": r"(?:\S{0,60}/)?-?\w{0,4}sh: (?:line [0-9]{1,9}: )?warning: |perl: warning: "
@@ -53,6 +54,18 @@ OF_OTHERS = {
     "images": r"(?:NOTE|WARNING|ERROR): .{0,40}(?:container|SHMEM|MOFED|InfiniBand devices|NVIDIA Driver)",
 }
 _OF_OTHERS = re.compile("|".join(OF_OTHERS.values()))
+# What happened to a NIC, a GPU or a connection while a tool went on to its end: told beside its results, on
+# either stream. Of NCCL's warnings, these tell of a host's settings and of no event: each is
+# looked at elsewhere or costs nothing (RCCL, src/init.cc; NCCL, src/plugin/*.cc: no tuner or profiler was
+# installed; ANP warns that it was loaded).
+OF_SETTINGS = re.compile(
+    r"Missing \"iommu=pt\"|NUMA auto balancing|MSCCL\+\+: |(?:TUNER|PROFILER)/Plugin: |ANP plugin loaded "
+)
+EVENTS = re.compile(
+    r"NCCL WARN |Got async event|[Tt]ransport retry count exceeded|UCX +(?:ERROR|FATAL) |IBV_WC_\w{0,40}ERR"
+    r"|Watchdog caught|[Uu]ncorrectable|Invalid value when checking|(?i:cuda (?:error|failure))|hipError\w"
+    r"|nccl(?:System|Remote|Internal|UnhandledCuda)Error|slurmstepd: error: .{0,200}(?:CANCELLED|oom|OOM)"
+)
 # Open MPI and hwloc frame what they have to say. perftest's own frames are of 36 asterisks or 87 dashes.
 _FRAME = re.compile(r"(?:-{70,80}|\*{70,80})\Z")
 _FRAMED = re.compile(r"Open MPI|hwloc|PMIx|OpenFabrics|fork\(\)|\bMCA\b")

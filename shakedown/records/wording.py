@@ -213,6 +213,12 @@ BLAMES: dict[str, Blame] = {
         "another job, or another user's perftest, on the same NIC",
         "lspci -vv | grep LnkSta; ethtool NETDEV | grep Speed",
     ),
+    "own-class": Blame(
+        "likely a program that marks its own DSCP, as GPU-driven puts do with 0, or the host's own setting",
+        ("bytes that left as RDMA and in no RoCE priority",),
+        "a program of other users on the node",
+        "rdma resource show qp (who sends); mlnx_qos or the driver's own tool (what the host sets)",
+    ),
     "rdma-mtu": Blame(
         "likely an RDMA MTU of {mtu} bytes (at most {limit:.1f} Gb/s)",
         (_RATE,),
@@ -337,6 +343,12 @@ BLAMES: dict[str, Blame] = {
         ("the kernel's count of it, before and after",),
         "the switch's port, the cable, the NIC, or somebody who set it down",
         "journalctl -k | grep NETDEV, and the log of the switch's port",
+    ),
+    "rail-died": Blame(
+        "{node} {netdev} ({rail}) no longer reaches {owner}: it did when the job began",
+        ("a connection on this rail before the job, answered", "the same after the job, unanswered"),
+        "either node's NIC or filter, a cable or port between them, or a node that went down",
+        "ping -I NETDEV ADDRESS; ip neigh show dev NETDEV; nft list ruleset",
     ),
     "stands-still": Blame(
         "{name} stands still: {state}", ("its process's own state", "the other ranks, which work")

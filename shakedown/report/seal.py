@@ -25,7 +25,10 @@ from shakedown.records.wording import printable
 from shakedown.records.writing import write_aside
 from shakedown.report.write import outdated
 from shakedown.run.folder import (
+    ASIDE,
     JOBS,
+    MOST_BYTES,
+    PLAN,
     SIGNATURE,
     SUMS,
     VERDICT,
@@ -35,6 +38,7 @@ from shakedown.run.folder import (
     run_files,
 )
 
+_BLOCK = 1 << 20
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 # What nobody can say who has not the order: whoever holds a trusted key could have made all of it.
 UNORDERED = "not checked without --order: whose outputs these are, when they were made, and the plan's gates"
@@ -102,14 +106,20 @@ def seal(folder: Path, key: Path) -> None:
         )
     for name in empty_folders(folder):
         (folder / name).rmdir()
+    names = list(run_files(folder))
+    for name in names:
+        if ASIDE.fullmatch(name.rpartition("/")[2]):
+            raise BadInput("is being written", fix="wait for its writer, another seal?", file=folder / name)
     sums = "".join(
-        f"{hashlib.sha256(_content(folder / name)).hexdigest()}  {name}\n" for name in run_files(folder)
+        f"{hashlib.sha256(_content(folder / name)).hexdigest()}  {name}\n" for name in names
     ).encode()
     signature = signatures.sign(sums, key)
     # The old signature goes first, so that no moment shows one that does not belong.
     (folder / SIGNATURE).unlink(missing_ok=True)
     write_aside(folder / SUMS, sums)
     write_aside(folder / SIGNATURE, signature)
+    if (read_bytes(folder / SUMS), read_bytes(folder / SIGNATURE)) != (sums, signature):
+        raise BadInput("was sealed by another process as well", fix="seal it again, alone", file=folder)
 
 
 def verify(folder: Path, signers: Path | None, order: Path | None = None) -> Verification:
@@ -124,11 +134,15 @@ def verify(folder: Path, signers: Path | None, order: Path | None = None) -> Ver
         order: what was ordered, as its signer gave it.
     """
     ordered = read_order(order, signers) if order is not None else None
+    sums = read_bytes(folder / SUMS)  # else it is no bundle
+    recorded = _parse_sums(sums, folder / SUMS)
+    if flaw := _others(folder, recorded) or _unsigned(folder, sums, signers)[1]:
+        return _differs(*flaw)
     with tempfile.TemporaryDirectory(prefix="shakedown-verify-") as private:
         # Who owns the bundle could show other bytes to who judges it than to who hashed it.
         copy = Path(private) / folder.resolve().name
         try:
-            digests = _copied(folder, copy)
+            digests = _copied(folder, copy, recorded)
             found = _verified(copy, digests, signers, ordered)
             # A bundle that differs may hold anything.
             if found.differs and not found.findings:
@@ -142,17 +156,43 @@ def verify(folder: Path, signers: Path | None, order: Path | None = None) -> Ver
             raise BadInput(refused.what, fix=refused.fix, file=file, line=refused.line) from None
 
 
-def _copied(folder: Path, copy: Path) -> dict[str, str]:
-    """Copy a bundle; return the SHA-256 of each file as copied. Raises BadInput, also for a full disk."""
-    read_bytes(folder / SUMS)  # else it is no bundle
+def _others(folder: Path, recorded: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the first file that was added or is missing. Raises BadInput for more than a run holds."""
+    present = {name: (folder / name).lstat().st_size for name in run_files(folder)}
+    for name in sorted(present.keys() ^ recorded.keys()):
+        if name in present:
+            return name, f"{name} is not in {SUMS}: it was added after sealing"
+        return name, f"{name} is in {SUMS}, but missing"
+    largest = max(present, key=present.__getitem__, default=PLAN)
+    _refuse_large(folder / largest, present.get(largest, 0))
+    if sum(present.values()) > MOST_BYTES:
+        raise BadInput(
+            f"its files say that they have more than {MOST_BYTES} bytes, most of them {largest}",
+            fix="they are no run's",
+            file=folder,
+        )
+    return None
+
+
+def _copied(folder: Path, copy: Path, recorded: Mapping[str, str]) -> dict[str, str]:
+    """Copy a bundle up to the first file that is not as sealed; return the SHA-256 of each as copied.
+
+    Raises BadInput, also for a full disk.
+    """
     digests: dict[str, str] = {}
-    names = [*run_files(folder), *(name for name in (SUMS, SIGNATURE) if os.path.lexists(folder / name))]
     try:
-        for name in names:
+        for name in (SUMS, SIGNATURE, *run_files(folder)):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             content = _content(folder / name)
             digests[name] = hashlib.sha256(content).hexdigest()
-            (copy / name).write_bytes(content)
+            if digests[name] != recorded.get(name, digests[name]):
+                break
+            with (copy / name).open("wb") as file:
+                for at in range(0, len(content), _BLOCK):  # a hole stays one
+                    if (block := content[at : at + _BLOCK]).strip(b"\0"):
+                        file.seek(at)
+                        file.write(block)
+                file.truncate(len(content))
         for name in empty_folders(folder):
             (copy / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -174,9 +214,9 @@ def _verified(
     recorded = _parse_sums(sums, folder / SUMS)
     if changed := _changed(folder, recorded, digests):
         return _differs(*changed)
-    signer, flaw = signatures.signer(folder / SIGNATURE, sums, signers)
-    if flaw:
-        return _differs(SIGNATURE, flaw)
+    signer, unsigned = _unsigned(folder, sums, signers)
+    if unsigned:
+        return _differs(*unsigned)
     verdict = judge_folder(folder)
     if stale := _not_derived(folder, verdict, recorded):
         return _differs(*stale)
@@ -193,6 +233,12 @@ def _verified(
         return _differs(findings[0].file, f"not as ordered: {findings[0]}", findings)
     reason += f"; as ordered by {who or 'a signer that was not checked'}: plan, nodes, times and outputs"
     return Verification(None, reason, signer, verdict.outcome)
+
+
+def _unsigned(folder: Path, sums: bytes, signers: Path | None) -> tuple[str | None, tuple[str, str] | None]:
+    """Return who signed, and the signature's file with why it does not hold."""
+    signer, flaw = signatures.signer(folder / SIGNATURE, sums, signers)
+    return signer, (SIGNATURE, flaw) if flaw else None
 
 
 def _not_derived(folder: Path, verdict: Verdict, recorded: dict[str, str]) -> tuple[str, str] | None:
@@ -213,17 +259,24 @@ def _not_derived(folder: Path, verdict: Verdict, recorded: dict[str, str]) -> tu
 
 def _changed(folder: Path, recorded: dict[str, str], digests: dict[str, str]) -> tuple[str, str] | None:
     """Return the first file, by name, that is not as sealed, and why."""
-    present = digests.keys() - {SUMS, SIGNATURE}
-    for name in sorted(present | recorded.keys()):
-        if name not in recorded:
-            return name, f"{name} is not in {SUMS}: it was added after sealing"
-        if name not in present:
-            return name, f"{name} is in {SUMS}, but missing"
-        if digests[name] != recorded[name]:
+    for name in sorted(recorded):
+        if digests.get(name) != recorded[name]:
             return name, f"{name} was changed after sealing: its SHA-256 differs"
+    if other := _others(folder, recorded):
+        return other
     for name in empty_folders(folder):
         return name, f"{name} is an empty folder: it was added after sealing"
     return None
+
+
+def changed_since(folder: Path) -> str:
+    """Say which file of a sealed run is not as sealed, and how; empty: none, or it is not sealed."""
+    if not os.path.lexists(folder / SUMS):
+        return ""
+    recorded = _parse_sums(read_bytes(folder / SUMS), folder / SUMS)
+    digests = {n: hashlib.sha256(_content(folder / n)).hexdigest() for n in run_files(folder)}
+    found = _changed(folder, recorded, digests)
+    return found[1] if found else ""
 
 
 def _differs(name: str, reason: str, findings: tuple[SealFinding, ...] = ()) -> Verification:
@@ -232,12 +285,14 @@ def _differs(name: str, reason: str, findings: tuple[SealFinding, ...] = ()) -> 
 
 def _content(path: Path) -> bytes:
     with open_plain(path) as file:
-        # No record or output of a run is larger, and hashing 8 GiB takes half a minute.
-        if os.fstat(file.fileno()).st_size > LARGEST_DOCUMENT:
-            raise BadInput(
-                f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no file of a run: remove it", file=path
-            )
+        _refuse_large(path, os.fstat(file.fileno()).st_size)
         return file.read()
+
+
+def _refuse_large(path: Path, size: int) -> None:
+    if size > LARGEST_DOCUMENT:  # no record or output of a run is, and hashing 8 GiB takes half a minute
+        large = f"is larger than {LARGEST_DOCUMENT} bytes"
+        raise BadInput(large, fix="it is no file of a run: remove it", file=path)
 
 
 def _parse_sums(content: bytes, path: Path) -> dict[str, str]:

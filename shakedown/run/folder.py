@@ -318,6 +318,7 @@ def refuse_sealed(folder: Path, then: str) -> None:
 
 
 DEEPEST = 16  # a run's own folders are three deep
+MOST_BYTES = 64 << 30  # of all files, as they say: one that is sparse takes no room until it is copied
 MOST_FILES = 2_000_000  # 4,096 nodes leave a few hundred thousand; each takes memory here, and a line of SUMS
 
 
@@ -412,14 +413,14 @@ def redacted_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterato
         yield name, content, redact_bytes(content)
 
 
-_ASIDE = re.compile(r"\..+\.(\d{1,10})\.new")  # as `write_aside` names what it is writing: .NAME.PID.new
+ASIDE = re.compile(r"\..+?\.(\d{1,10})(?:\.[0-9a-f]{8})?\.new")  # as `aside_of` names it
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
     """Yield the half-written files below a folder whose writers are gone; links are not followed."""
     for inside, _, files in os.walk(folder):
         for name in sorted(files):
-            named = _ASIDE.fullmatch(name)
+            named = ASIDE.fullmatch(name)
             path = Path(inside, name)
             if named and not path.is_symlink() and not _lives(int(named[1])):
                 yield path

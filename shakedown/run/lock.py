@@ -20,7 +20,7 @@ from pydantic import Field
 from shakedown.records.base import Document, Name, to_json
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import BadInput, ExitStatus, read_as, read_record
-from shakedown.records.writing import write_aside
+from shakedown.records.writing import lock_file, write_aside
 
 PROC = Path("/proc")
 _PLAYBOOK = "ansible-playbook"
@@ -192,7 +192,7 @@ class RunLock:
         Raises BadInput: another process is about to change it, or the folder cannot be written.
         """
         try:
-            mutex = self.file.with_name(f".{LOCK}.mutex").open("a")
+            mutex = lock_file(self.file.with_name(f".{LOCK}.mutex"))
         except OSError as error:
             raise BadInput(f"cannot be written: {error.strerror}", file=self.file) from None
         with mutex:

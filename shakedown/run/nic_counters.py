@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shakedown.nics.counter_sets import by_known_names, traffic_of_bnxt_back
 from shakedown.nics.families import family_of
+from shakedown.nics.rates import impossible
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.reading import BadInput, read_as, read_evidence
-from shakedown.records.results import went_back
+from shakedown.records.results import unanswered, went_back
 
 # Eleven NICs with two thousand counters each have 1.5 MB; 60 MB of them took 35 s and 3 GB.
 _LARGEST = 4 << 20
@@ -25,6 +26,7 @@ _NEVER_BACK = (
     *(f"netdev.{way}_{unit}" for way in ("rx", "tx") for unit in ("packets", "bytes")),
     *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
 )
+_OF_RXE = ("rdma.sent_pkts", "rdma.rcvd_pkts")  # rxe_hw_counters.c; of 32 bits on some machines
 
 
 _Source = Annotated[str, Field(min_length=1, max_length=128)]
@@ -49,6 +51,12 @@ class _Device(BaseModel):
     unread: dict[_Source, _Why] = Field(default_factory=dict)
     # When, by the node's own clock that never steps.
     read_at_s: Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _unanswered_is_unread(self) -> Self:
+        for name in [name for name, value in self.counters.items() if unanswered(value)]:
+            self.unread[name] = f"the driver said {self.counters.pop(name)}"
+        return self
 
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 64)]
@@ -84,6 +92,7 @@ class HostReading(BaseModel):
     carriers: dict[_Words, _Count] = Field(default_factory=dict)  # releases before 0.3 do not tell
     serve: dict[_Words, list[_Count]]
     astray: list[dict[Literal["rail", "to", "words"], _Words]]
+    answered: list[dict[Literal["rail", "to"], _Words]] | None = None  # None: not asked before 0.3
 
 
 class _File(BaseModel):
@@ -137,7 +146,8 @@ class NodeCounters:
         if first.inode and last.inode and first.inode != last.inode:
             return True
         before, after = self.devices.get(device, {}), later.devices.get(device, {})
-        return went_back(before, after, _NEVER_BACK) or traffic_of_bnxt_back(before, after)
+        never = [*_NEVER_BACK, *(name for name in _OF_RXE if before.get(name, 0) < 1 << 31)]
+        return went_back(before, after, never) or traffic_of_bnxt_back(before, after)
 
 
 WHEN = ("before", "after")
@@ -150,10 +160,22 @@ def counters_file(node: str, when: str) -> str:
 
 def read_before_and_after(folder: Path, node: str) -> tuple[NodeCounters, NodeCounters]:
     """Return what a node counted before and after a job. Raises BadInput as `read_counters` does."""
-    return (
-        read_counters(folder / counters_file(node, "before")),
-        read_counters(folder / counters_file(node, "after")),
-    )
+    before, after = (read_counters(folder / counters_file(node, when)) for when in WHEN)
+    return before, without_impossible(before, after)
+
+
+def without_impossible(before: NodeCounters, after: NodeCounters) -> NodeCounters:
+    """Return a later reading in which what grew by more than can have happened was not read."""
+    devices, about = dict(after.devices), dict(after.about)
+    for device in before.devices.keys() & after.devices.keys():
+        was, now = before.about.get(device, About()), after.about.get(device, About())
+        timed = was.read_at_s is not None and now.read_at_s is not None
+        seconds = now.read_at_s - was.read_at_s if timed else None  # type: ignore[operator]
+        speed = max(was.speed_mbps or 0, now.speed_mbps or 0)
+        if odd := impossible(before.devices[device], after.devices[device], seconds, speed):
+            devices[device] = {name: n for name, n in devices[device].items() if name not in odd}
+            about[device] = replace(now, unread={**now.unread, **odd})
+    return replace(after, devices=devices, about=about)
 
 
 def read_counters(path: Path) -> NodeCounters:

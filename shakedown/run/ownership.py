@@ -6,9 +6,13 @@ library only: nodes use this.
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
+
+from shakedown.records.reading import BadInput, read_output
 
 # What only this job's programs may know; the submit host writes it, and removes it when the job has ended.
 SECRET = "session.secret"  # noqa: S105  (a file's name)
@@ -22,6 +26,8 @@ _OF_REFRAME = "rfm_job."
 # What srun and the job's script said: the one of ReFrame's copies that is read, for which tasks failed. The
 # submit host's chain has its digest.
 STDERR = "rfm_job.err"
+_LEAST_OF_A_RECORD = len('{"file":""}')
+_MOST_PARTS = 64  # of a file's name between dots; a node's name is not behind more
 MANIFEST, LINK = "signed.{node}.json", "signed.{node}.link.json"
 
 
@@ -45,31 +51,35 @@ def writers(
     """Return whose each file is; an empty name: of the job's first node that is left."""
     claimed = {file: node for node, named in journals.items() for file in named}
     # n1 is a part of n1.rack2's name: the longest decides.
-    by_length = sorted(nodes, key=len, reverse=True)
-    return {
-        file: claimed.get(file) or next((n for n in by_length if f".{n}." in f".{file}."), "")
-        for file in files
-        if is_of_nodes(file)
-    }
+    rank = {node: (-len(node), number) for number, node in reversed(list(enumerate(nodes)))}
+
+    def by_name(file: str) -> str:
+        parts = file.split(".")[:_MOST_PARTS]
+        spans = (".".join(parts[a:b]) for a, b in combinations(range(len(parts) + 1), 2))
+        return min((span for span in spans if span in rank), key=rank.__getitem__, default="")
+
+    return {file: claimed.get(file) or by_name(file) for file in files if is_of_nodes(file)}
 
 
-def named_by(journal: Path) -> list[str]:
-    """Return the files that a node's journal names. A damaged line, as of a node that died, names none."""
-    found = []
+def _named_by(journal: Path, read: Callable[[Path], bytes]) -> Iterator[str]:
+    """Yield the files that a node's journal names. A damaged line, as of a node that died, names none."""
     try:
-        lines = journal.read_bytes().split(b"\n")
-    except OSError:
-        return []
-    for line in lines:
+        content = read(journal)
+    except (BadInput, OSError):
+        return
+    for line in io.BytesIO(content) if b'"file"' in content else ():
+        if len(line) < _LEAST_OF_A_RECORD:  # whoever grew it may have made millions
+            continue
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and isinstance(record.get("file"), str):
-            found.append(record["file"])
-    return found
+            yield record["file"]
 
 
-def journals_of(folder: Path, nodes: Iterable[str]) -> dict[str, list[str]]:
-    """Return what the journals of a job's nodes name, by node."""
-    return {node: named_by(folder / f"outputs.{node}.jsonl") for node in nodes}
+def journals_of(
+    folder: Path, nodes: Iterable[str], read: Callable[[Path], bytes] = read_output
+) -> dict[str, list[str]]:
+    """Return what the journals of a job's nodes name, by node; `read` opens them."""
+    return {node: list(_named_by(folder / f"outputs.{node}.jsonl", read)) for node in nodes}

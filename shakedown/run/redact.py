@@ -23,6 +23,7 @@ _CHUNK = 2**18  # characters
 _MOST_BROKEN = 2**18  # characters that lines may go on for which belong together
 _LONG = 2**16  # bytes without an end of a line or of a word; may be as many times the same
 _DENSE = 64  # characters for each line with such a word; then lines are not looked for
+_HOLE = b"\0" * 2**16  # as a sparse file is full of, which costs nothing to make
 _DECODER = json.JSONDecoder()
 _BRACKET = re.compile(r'[\[{]|(?P<close>[]}])|"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
@@ -53,6 +54,9 @@ def redact(text: str) -> str:
 
 def redact_bytes(content: bytes) -> bytes:
     """Return a file's content redacted, whatever bytes of it are no UTF-8."""
+    short = content.replace(_HOLE, b"\0")
+    if len(short) < len(content) and redact_bytes(short) == short:
+        return content
     return redact(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 

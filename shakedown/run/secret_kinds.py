@@ -23,12 +23,11 @@ _PASSWORDS = (
 )
 _KEYS = (
     *("access", "account", "api", "encryption", "license", "master", "preshared", "private", "secret"),
-    *("shared", "signing", "storage"),
+    *("security", "shared", "signing", "storage"),
 )
 _KEY_NAMES = ("_key", "-key", *(f"{kind}{glue}key" for kind in _KEYS for glue in ("", " ")))
 _PLURALS = (
-    "api_keys",
-    "snmp_communities",
+    *("api_keys", "private_key_id", "snmp_communities"),
     *(f"{kind}_tokens" for kind in ("access", "api", "auth", "refresh")),
 )
 _OTHERS = (
@@ -117,7 +116,7 @@ WHOLES = (
     ),
     (
         "Private-Lines",
-        re.compile(r"(Private-Lines: [0-9]+)(?:\r?\n[A-Za-z0-9+/=]++(?=\s|\Z))++"),
+        re.compile(r"(Private-Lines: [0-9]+)(?:\r?\n[\w+/=]++(?=\s|\Z))++(?:\r?\nPrivate-MAC: \w++)?+"),
         rf"\1 {MASK}",
     ),
     (
@@ -142,7 +141,7 @@ KNOWN = re.compile(
     r"|AIza[A-Za-z0-9_-]{30,}|GOCSPX-[A-Za-z0-9_-]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{32,}"
     r"|[srp]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{16,}|hv[sbr]\.[A-Za-z0-9_-]{20,}"
     r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|tskey-[A-Za-z0-9-]{12,}|do[oprt]_v1_[a-f0-9]{32,}"
-    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|gsk_[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|gsk_[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}|(?:BQIAAA|RWRTY0Iy)[A-Za-z0-9+/=]{16,}"
     r"|AT(?:ATT|CTT)[A-Za-z0-9_=-]{20,}|shp(?:at|ss|ca|pa)_[A-Fa-f0-9]{20,}|rubygems_[a-f0-9]{20,}"
     r"|sntry[su]_[A-Za-z0-9_+/=-]{20,}|lin_api_[A-Za-z0-9]{20,}|pul-[a-f0-9]{32,}|key-[a-f0-9]{32}"
     r"|[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{32,}|[0-9]{8,10}:AA[A-Za-z0-9_-]{32,}"
@@ -176,11 +175,8 @@ class Word(NamedTuple):
 # is no text.
 FILLERS = b"0123456789bcdf \t" + bytes((*range(9), *range(11, 32), *range(127, 256)))
 SEPARATED = bytes.maketrans(b",\"'{}[]()|+*", b"\n" * 12)  # in no word's fixed letters
+_spaced = str.split
 _WITHOUT_FILLERS = str.maketrans("", "", FILLERS.decode("latin-1"))
-
-
-def _spaced(words: str) -> list[str]:
-    return words.split()
 
 
 def _each(*words: str) -> tuple[Word, ...]:
@@ -207,19 +203,13 @@ OF_A_NAME = _each(
     r"pass(?<=[a-z_-]pass)(?:_b64|_?[0-9])?[ \t]",
 )
 _OF_A_HEADER = _each("bearer", "basic", "digest", "negotiate")
-_OF_A_TOKEN = _each(
-    *_spaced(
-        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- glrt- glptt- glsoat- glcbt- glft- glimt- glsa_"
-    ),
-    *_spaced("glc_ hf_ nvapi- sk- xox akia asia abia dckr_ aiza gocspx- npm_ pypi- xapp- xwfp- k_live_"),
-    *_spaced(
-        r"k_test_ ya29\. hvs\. hvb\. hvr\. sg\. \.atlasv1 whsec_ tskey- doo_v1_ dop_v1_ dor_v1_ dot_v1_"
-    ),
-    *_spaced("age-secret- gsk_ atatt atctt shpat_ shpss_ shpca_ shppa_ xai- sntry rubygems_ lin_api_"),
-    *_spaced(
-        "pul- figd_ sbp_ pscale_tkn nfp_ ntn_ tfp_ wandb_v1 pmak- nrak- key-[a-f0-9]{32} :aa[a-z0-9_-]{32}"
-    ),
-)
+_TOKENS = r"""
+    ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- glrt- glptt- glsoat- glcbt- glft- glimt- glsa_ glc_
+    hf_ nvapi- sk- xox akia asia abia dckr_ aiza gocspx- npm_ pypi- xapp- xwfp- k_live_ k_test_ ya29\.
+    hvs\. hvb\. hvr\. sg\. \.atlasv1 whsec_ tskey- doo_v1_ dop_v1_ dor_v1_ dot_v1_ age-secret- gsk_ atatt
+    atctt shpat_ shpss_ shpca_ shppa_ xai- bqiaaa rwrty0iy sntry rubygems_ lin_api_ pul- figd_ sbp_
+    pscale_tkn nfp_ ntn_ tfp_ wandb_v1 pmak- nrak- key-[a-f0-9]{32} :aa[a-z0-9_-]{32}"""
+_OF_A_TOKEN = _each(*_spaced(_TOKENS))
 _OF_A_URL, OF_A_WEB_TOKEN = _each("://"), _each("eyj")
 
 
@@ -265,6 +255,8 @@ def _lines_with(words: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w-])(?:{words})[^\n]*+", re.IGNORECASE)
 
 
+_LETTER_CODE = "%(?:[46][1-9a-f]|[57][0-9a])"  # in an address only who hides a name writes one
+_ABROAD = _spaced("パスワード 密码 비밀번호 пароль contraseña mot.?de.?passe kennwort wachtwoord")
 # Words of which one must stand in the line; and what goes, but for its group 1, or where to look for what.
 _Rule = tuple[tuple[Word, ...], re.Pattern[str]] | tuple[tuple[Word, ...], re.Pattern[str], re.Pattern[str]]
 RULES: tuple[_Rule, ...] = (
@@ -327,6 +319,13 @@ RULES: tuple[_Rule, ...] = (
         _then(r"(?<!\S)(?:-U|--user)[ \t=]*[^\s%]{1,64}%"),
     ),
     (_each("freerdp"), _tools("[wx]freerdp3?"), _then(r"(?<!\S)/p:")),
+    (_each(": psk"), _then(r":[ \t]+PSK[ \t]+")),
+    (_each("totp", "hotp"), _then(r"\b[th]otp[ \t]+(?:secret|key|seed)[ \t:=]+")),
+    (_each("-securestring"), _then(r"-SecureString[ \t]+(?:-String[ \t]+)?(?!-)")),
+    (_each(":::"), re.compile(r"(:)[0-9a-f]{32}:[0-9a-f]{32}(?=:)", re.IGNORECASE)),
+    (_each(_LETTER_CODE), _then(rf"[?&;](?=[\w.-]{{0,64}}{_LETTER_CODE})[\w.%-]{{1,64}}=")),
+    (_each(*_ABROAD), _then(rf"(?:{'|'.join(_ABROAD)})[ \t]*[:=：＝][ \t]*")),
+    (_each("password:"), re.compile(r"(?i)(password:\s*\n)(?=\S*[0-9])(?=\S*[a-z])\S{8,}+(?![ \t]+\S)")),
     (_each("-passin", "-passout"), _then(r"-pass(?:in|out)[ \t]+pass:")),
     (_each("usermod", "useradd"), _tools("usermod|useradd"), _flag("-p", glued=False)),
     (_each("wpa_passphrase"), _then(r"\bwpa_passphrase[ \t]+(?:\"[^\"\n]*\"|\S+)[ \t]+")),
@@ -434,10 +433,10 @@ RULES: tuple[_Rule, ...] = (
         ),
     ),
     (
-        _each("hook", "telegram", "ifttt", "pagerduty", "hc-ping"),
+        _each("hook", "telegram", "ifttt", "pagerduty", "hc-ping", "anaconda"),
         re.compile(
             r"(hooks\.slack\.com/[a-z]+/|api\.telegram\.org/bot|maker\.ifttt\.com/[^\s\"'<>]{1,200}?/key/"
-            r"|events\.pagerduty\.com/integration/|hc-ping\.com/"
+            r"|events\.pagerduty\.com/integration/|hc-ping\.com/|anaconda\.[a-z]{3,5}/t/"
             r"|://[^\s\"'<>/]{1,200}/(?:[a-z0-9_.-]{1,40}/){0,6}?(?:[a-z0-9]{0,20}webhooks?[a-z0-9]{0,9}|hooks?)/)"
             r"(?=[^\s\"'<>]{12})[^\s\"'<>\\]+",
             re.IGNORECASE,
@@ -471,6 +470,7 @@ RULES: tuple[_Rule, ...] = (
 # and attributes, and pairs of a name and a value in XML, JSON and YAML.
 PAIRED = (
     (_then(rf"\bconfig(?:ure)?[ \t]+(?:set[ \t]+|--?\w+[ \t]+){{0,4}}{NAME}[ \t]+(?![-=:])"), ("config",)),
+    (_then(rf"""{_START}{NAME}\\{{0,8}}["']?[ \t]*[:=][ \t]*b(?=\\{{0,8}}["'])"""), ("b'", 'b"')),
     (_then(rf"""\\{{0,8}}["']--?{NAME}\\{{0,8}}["'],[ \t]*(?=\\{{0,8}}["'])"""), ("'-", '"-')),
     (
         re.compile(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import sys
 import time
@@ -19,6 +20,9 @@ _BETWEEN_S = 0.5
 SIGNER = "/run/shakedown/sign.sock"
 TRIAL = "?" * 64  # in place of the digest of outputs: nothing is added to a chain (signer.py)
 _SIGN_TIMEOUT_S = 60.0
+NODE = "/run/shakedown/node.sock"
+_NODE_TIMEOUT_S = 60.0  # an emulated node takes seconds to start the service
+_HEX = re.compile(r"(?:[0-9a-f]{2}){1,256}\Z")
 
 
 def ask(path: str, timeout_s: float, request: bytes = b"") -> dict[str, Any]:
@@ -89,6 +93,32 @@ def sign(request: str, path: str = SIGNER, timeout_s: float = _SIGN_TIMEOUT_S) -
 def signer(path: str = SIGNER) -> Callable[[str], dict[str, str]] | None:
     """Return what signs two digests on this host; None where it has no such service."""
     return (lambda request: sign(request, path)) if Path(path).exists() else None
+
+
+def of_node(path: str = NODE, timeout_s: float = _NODE_TIMEOUT_S) -> dict[str, Any]:
+    """Return what root alone may read: `kernel`, `kernel_error` and `pci`. Raises OSError or ValueError.
+
+    The service of roles/host_settings takes no input. Where a site does not have it, what needs it is not
+    run, with that reason.
+    """
+    document = ask(path, timeout_s)
+    if (
+        not isinstance(document.get("kernel"), list)
+        or not all(isinstance(line, str) for line in document["kernel"])
+        or not isinstance(document.get("kernel_error"), str)
+        or not isinstance(document.get("pci"), dict)
+    ):
+        raise ValueError("the answer is no reading of a node")
+    return document
+
+
+def config_spaces(path: str = NODE) -> dict[str, bytes]:
+    """Return PCI configuration spaces by address; none where there is no service."""
+    try:
+        found = of_node(path)["pci"]
+    except (OSError, ValueError):
+        return {}
+    return {str(bdf): bytes.fromhex(text) for bdf, text in found.items() if _HEX.match(str(text))}
 
 
 def main(argv: list[str]) -> int:

@@ -8,7 +8,6 @@ same. What another user owns was put there by that user, and only its owner may 
 """
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shakedown.records.reading import LARGEST_OUTPUT
-from shakedown.records.writing import append_whole
+from shakedown.records.writing import append_whole, aside_of, lock
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -82,8 +81,7 @@ class Share:
         for left in reversed(range(_TRIES)):
             try:
                 with self.open(path, os.O_RDONLY) as file, os.fdopen(os.dup(file), "rb") as content:
-                    if os.fstat(file).st_size > most:
-                        raise OSError(f"{path} is larger than {most} bytes")
+                    _refuse_above(file, path, most)
                     return content.read(most)
             except OSError as error:
                 if error.errno != errno.ESTALE or not left:
@@ -92,7 +90,7 @@ class Share:
 
     def write(self, path: Path, content: bytes, mode: int = _OWN) -> None:
         """Write a file that is either the old or the new one; a link of its name is replaced."""
-        aside = f".{path.name[:200]}.{os.getpid()}.new"
+        aside = aside_of(path.name)
         with self._folder(path.parent) as folder:
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN
@@ -122,8 +120,10 @@ class Share:
             path: the file, made if need be.
             line_after: returns the line without its end for the lines that are there.
         """
-        with self.open(path, os.O_RDWR | os.O_CREAT) as file, os.fdopen(os.dup(file), "rb") as chain:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        with self.open(path, flags) as file, os.fdopen(os.dup(file), "rb") as chain:
+            lock(file)
+            _refuse_above(file, path, LARGEST_OUTPUT)
             content = chain.read()
             append_whole(file, line_after(content[: content.rfind(b"\n") + 1].splitlines()))
         if not content:
@@ -139,3 +139,8 @@ class Share:
     def _unlink(name: str, folder: int) -> None:
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
+
+
+def _refuse_above(file: int, path: Path, most: int) -> None:
+    if os.fstat(file).st_size > most:
+        raise OSError(f"{path} is larger than {most} bytes")

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from shakedown.intent.nic import NicSpec
 from shakedown.judge.localise.model import Bools
 from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.plan.flow_paths import PATHS
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Better, Stage, to_json
+from shakedown.records.base import Better, NicSpec, Stage, to_json
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind, Remeasure
 from shakedown.records.reading import BadInput
 from shakedown.records.results import Component, CounterReading, Snapshot

@@ -88,6 +88,10 @@ class NoAnswer(BadInput):
     """Slurm did not answer: its command is missing, too slow, or cannot reach the controller."""
 
 
+class NotHere(NoAnswer):
+    """The command is not on this machine: a laptop, and no submit host."""
+
+
 def ask_nodes(nodes: Iterable[str]) -> list[str]:
     """Return the command whose output `parse_unusable` reads."""
     return ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T|%E"]
@@ -127,6 +131,9 @@ def fields(line: str) -> dict[str, str]:
     return found
 
 
+_OF_A_JOB = ("JobId", "JobState", "ExitCode", "Restarts", "StartTime", "EndTime")
+
+
 def parse_show_job(text: str) -> JobState:
     """Read the output of `scontrol --oneliner show job ID`, with times in UTC.
 
@@ -135,10 +142,13 @@ def parse_show_job(text: str) -> JobState:
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) != 1 or not lines[0].startswith("JobId="):
         raise BadInput(f"scontrol describes {len(lines)} jobs, not one", fix="is MinJobAge long enough?")
-    found = fields(lines[0])
+    found, names = fields(lines[0]), [name for name, _ in _FIELD.findall(lines[0])]
     for needed in ("JobId", "JobState", "ExitCode"):
         if not found.get(needed):
             raise BadInput(f"scontrol's job has no {needed}: {lines[0][:80]!r}", fix="unknown Slurm release?")
+    # A job's name, which its user can change, comes before its state, and a comment after it.
+    if twice := [name for name in _OF_A_JOB if names.count(name) > 1]:
+        raise BadInput(f"scontrol's job says twice: {', '.join(twice)}", fix="look at its name and comment")
     begin, end = _moment(found.get("StartTime")), _moment(found.get("EndTime"))
     return JobState(
         job=found["JobId"],
@@ -239,7 +249,8 @@ class Slurm:
                 env=plain_environment(os.environ),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoAnswer(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None
+            kind = NotHere if isinstance(error, FileNotFoundError) and not self.over else NoAnswer
+            raise kind(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None
         if done.returncode != 0:
             # scontrol prints that it does not know a partition, reservation or node where an answer would be.
             said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"

@@ -441,6 +441,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise BadInput("--access is no JSON list of options", fix="as playbooks/acceptance.yml gives it")
         jobs = Jobs.model_validate_json(sys.stdin.buffer.read(_MOST_JOBS))
         check(Slurm(), jobs, pwd.getpwuid(os.geteuid()).pw_name, access, options.home)
+        if not _config(Slurm()):
+            print("Slurm does not answer `scontrol show config`: the stages wait for it, not for ever")
         print(users_wishes(os.environ), end="")
     except ValidationError as error:
         print(refusal(error, Jobs, about="not a run's jobs.json", fix="plan again"), file=sys.stderr)

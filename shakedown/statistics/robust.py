@@ -260,6 +260,39 @@ def worse_outliers(
     ]
 
 
+def stands_apart(
+    cells: Sequence[Sequence[float]], *, higher: bool, min_effect: float, risk: float
+) -> int | None:
+    """Return the cell of a class that is worse than its fellows by more than repeats and cells differ.
+
+    Each cell has its repeats, and every one of the odd cell is worse than each of its fellows': no tail of a
+    noise does that three times, and of several nodes of another kind none stands alone. Its median is away by
+    Student's t for one more value of a class, with `risk` over all cells, by `min_effect` of the class's
+    median, and by 1.5 times its own range. None: there is no such cell, or there are fewer than six.
+    """
+    values = [median(cell) for cell in cells]
+    centre, many = median(values) if values else 0, len(cells) - 1
+    if many < SMALLEST_CLASS - 1 or centre <= 0:
+        return None
+    sign = 1 if higher else -1
+    ends = [sorted(sign * (1 - x / centre) for x in (min(cell), max(cell))) for cell in cells]
+    at = max(range(len(ends)), key=lambda i: ends[i][0])
+    best, worst = ends[at]
+    behind = [sign * (1 - v / centre) for v in values]
+    others = behind[:at] + behind[at + 1 :]
+    mean = sum(others) / many
+    away = behind[at] - mean
+    if (
+        behind[at] <= min_effect
+        or away <= 1.5 * (worst - best)
+        or best <= max(e[1] for e in ends if e is not ends[at])
+    ):
+        return None
+    deviation = math.sqrt(sum((x - mean) ** 2 for x in others) / (many - 1) * (1 + 1 / many))
+    certain = student_t_tail(away / max(deviation, 1e-9), many - 1)
+    return at if certain <= risk / len(cells) else None
+
+
 def behind_fellows(
     values: Sequence[float], *, spread: float, cards: int, min_effect: float, risk: float = FALSE_DISCOVERIES
 ) -> list[bool | None]:

@@ -59,11 +59,12 @@ def write_counters(raw: Path, nodes: Iterable[str], octets: int, taken: tuple[st
 
 def leave_the_rest(run: Path) -> None:
     """Write what every job leaves into the folders of a run's jobs; beside its order, what is not there."""
-    specs = {spec.name: spec for spec in read_record(run / "jobs.json", Jobs).jobs}
+    jobs = read_record(run / "jobs.json", Jobs)
+    specs = {spec.name: spec for spec in jobs.jobs}
     for record in run.glob("raw/*/job.json"):
         folder, job = record.parent, json.loads(record.read_text())
         spec = specs[job_and_attempt(folder.name)[0]]
-        files = {"nodes.txt": "".join(f"{node}\n" for node in job["nodes"]), **given(spec)}
+        files = {"nodes.txt": "".join(f"{node}\n" for node in job["nodes"]), **given(jobs, spec)}
         for node in spec.nodes:
             for when in ("before", "after"):
                 files[f"counters.{node}.{when}.json"] = json.dumps(

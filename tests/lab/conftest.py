@@ -28,6 +28,12 @@ SHORT = [
     {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 100, "rails_at_once": ["one", "all"]},
     {"test": "ib_send_lat", "size_bytes": 64, "iterations": 50},
 ]
+LAB_GPUS = CHECKOUT / "inventories/lab_gpus"
+# Two of what Slurm takes for GPUs, for stand-ins of NVIDIA's programs.
+GPUS = {
+    "gpus": [{"index": number, "model": "H100-SXM"} for number in range(2)],
+    "slurm_gpu_files": dict.fromkeys(("n1", "n2"), "/dev/null,/dev/zero"),
+}
 _IN_USE: set[str] = set()  # labs that a fixture has up now
 
 
@@ -80,19 +86,30 @@ class Site:
         again = (f"{run_id}-{number}" for number in itertools.count(2))
         return next(x for x in itertools.chain([run_id], again) if not (self.folder / x).exists())
 
-    def accept(self, run_id: str, *stages: str, short: bool = False) -> tuple[int, dict[str, Any], Path]:
+    def accept(
+        self,
+        run_id: str,
+        *stages: str,
+        short: bool = False,
+        on: Path | None = None,
+        planned: Callable[[Path], object] | None = None,
+    ) -> tuple[int, dict[str, Any], Path]:
         """Make a run; return the verdict's exit status, the verdict and the run's folder.
 
         `short`: two of perftest's operations, with few iterations, for faults that any of them shows.
+        `on`: another inventory. `planned`: called with the folder once it has its plan, before anything runs.
         """
         run_id = self.unused(run_id)
         options = ("-e", f"run_root={self.folder}")
-        inventory = self.short_inventory if short else self.inventory
-        if stages:  # of a plan of the whole site: what is left out is NOT-RUN
+        inventory = on or (self.short_inventory if short else self.inventory)
+        if stages or planned:  # of a plan of the whole site: what is left out is NOT-RUN
             plan = [BIN / "shakedown", "plan", inventory, "--output", self.folder / run_id]
             known = environment(self.lab.name, self.wheels)
             subprocess.run(plan, check=True, capture_output=True, env=known)
+        if stages:
             options += ("-e", f"acceptance_stages={','.join(stages)}")
+        if planned:
+            planned(self.folder / run_id)
         self.play("acceptance.yml", run_id=run_id, options=options, on=inventory)
         run = self.folder / run_id
         judged = ran(BIN / "shakedown", "verdict", run, "--json")
@@ -212,18 +229,18 @@ def _kept(name: str, folder: Path, inventory: Path) -> Site | None:
     return None if lab.mistimed() else kept
 
 
-def inventory_with(folder: Path, **variables: Any) -> Path:
-    """Make a copy of the lab's inventory, with other group variables: a file for each name."""
+def inventory_with(folder: Path, of: Path = INVENTORY, **variables: Any) -> Path:
+    """Make a copy of a lab's inventory, with other group variables: a file for each name."""
     inventory = folder / "inventory"
     mine = inventory / "group_vars/all"
     mine.mkdir(parents=True)
-    for path in INVENTORY.glob("group_vars/**/*.yml"):
+    for path in of.glob("group_vars/**/*.yml"):
         if path.stem not in variables:
-            (inventory / path.relative_to(INVENTORY)).symlink_to(path)
+            (inventory / path.relative_to(of)).symlink_to(path.resolve())
     for name, value in variables.items():
         (mine / f"{name}.yml").write_text(yaml.safe_dump(value))
     script = inventory / "hosts.sh"
-    script.write_text(f'#!/bin/sh\nexec "{BIN}/python" "{CHECKOUT}/inventories/lab/hosts.py" "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec "{BIN}/python" "{CHECKOUT}/inventories/{of.name}/hosts.py" "$@"\n')
     script.chmod(0o755)
     return inventory
 
@@ -258,8 +275,8 @@ def spaces(tmp_path_factory):
         version = "import sys; print('%d.%d' % sys.version_info[:2])"
         python = ran("/usr/bin/python3", "-c", version, check=True).stdout.strip()
         wheels = wheelhouse(Steps(), python=python)
-        inventory = CHECKOUT / "inventories/lab_gpus"
-        made = Site(lab, wheels, tmp_path_factory.mktemp("spaces"), inventory)
+        folder = tmp_path_factory.mktemp("spaces")
+        made = Site(lab, wheels, folder, inventory_with(folder, LAB_GPUS, gpus=GPUS))
         well, printed = made.play("site.yml")
         assert well, printed[-4000:]
         yield made

@@ -11,7 +11,7 @@ from installed import ROOT, UV, done
 def wheel(tmp_path_factory) -> Path:
     """The wheel, built through a source archive and without what lies in an old build/."""
     folder = tmp_path_factory.mktemp("build")
-    for name in ("shakedown", "reports/templates", "reframe_tests", "workloads"):
+    for name in ("bin", "shakedown", "reports/templates", "reframe_tests", "workloads"):
         drop = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / "source" / name, symlinks=True, ignore=drop)
     (folder / "source/docs/reference").mkdir(parents=True)

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import shutil
 import sys
 import zipfile
 from collections.abc import Callable
@@ -111,6 +112,32 @@ def test_pip_installs_the_same(by_pip, recorded_run, tmp_path):
         ended = done([by_pip, *words], cwd=tmp_path)
         assert ended.returncode == status, ended.stderr
     assert (run / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.timeout(900)  # two installations
+def test_another_clone_on_a_user_s_path_is_not_run_or_is_told(by_uv, by_pip, tmp_path):
+    """Catches: another clone, named by PYTHONPATH, that judges in the installed one's place, unsaid."""
+    other = tmp_path / "clone"
+    (other / "shakedown/commands").mkdir(parents=True)
+    (other / "shakedown/commands/cli.py").write_text("def main(): print('another clone')")
+    editable, venv = tmp_path / "mine", tmp_path / "venv"
+    (editable / "shakedown/commands").mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "bin/shakedown", "docs/reference/shakedown.1"):
+        (editable / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, editable / name)
+    for name in ("__init__", "commands/__init__", "commands/cli"):
+        (editable / f"shakedown/{name}.py").write_text("def main(): print('shakedown of mine')")
+    assert done([sys.executable, "-m", "venv", "--without-pip", venv]).returncode == 0
+    argv = [UV, "pip", "install", "--quiet", "--no-config", f"--python={venv}/bin/python", "--no-deps"]
+    made = done([*argv, "--editable", editable])
+    assert made.returncode == 0, made.stderr
+    for command in (by_uv, by_pip, venv / "bin/shakedown"):
+        ended = done([command, "--version"], cwd=other, env={"PYTHONPATH": str(other)})
+        assert ended.stdout.startswith("shakedown ") and not ended.stderr, (command, ended)
+    module = [by_pip.with_name("python"), "-m", "shakedown", "--version"]
+    told = done(module, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}).stderr
+    assert f"this is {ROOT}/shakedown, {by_pip.parents[1]}/lib" in told and told.count("\n") == 1
+    assert done(module, cwd=tmp_path).stderr == done(module, cwd=ROOT).stderr == ""
 
 
 def test_a_run_is_read_judged_reported_sealed_and_verified(laptop, recorded_run, tmp_path):

@@ -166,6 +166,10 @@ def nv(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
             )
         case ["show", "-r", revision, "-o", "json"]:
             print(json.dumps([{"set": load(STARTUP if revision == "startup" else HOME / "revision.json")}]))
+        case ["interface", "-o", "json"]:  # `nv show`
+            print(
+                json.dumps({name: {"type": name.rstrip("0123456789")} for name in ("eth0", "swp1", "swp2")})
+            )
         case ["revision", "-o", "json"]:
             waits = (HOME / "confirm.pid").exists()
             told = json.loads((HOME / "trial.json").read_text()) if waits else {}

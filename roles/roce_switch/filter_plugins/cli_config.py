@@ -41,11 +41,12 @@ _SYSTEM = re.compile(
 )
 
 
-# A line of the log, which a terminal shows between others: `%LINEPROTO-5-UPDOWN:`, and OS10's with its date.
+# A line of the log, which a terminal shows between others: it begins as one, at the left edge, with its date
+# or with `%LINEPROTO-5-UPDOWN:`. An event handler's `regex %LINEPROTO-5-UPDOWN: .*` is a line like any other.
 _LOG = re.compile(
-    r"^((\*?\.?[A-Z][a-z]{2} +\d|\d{4} [A-Z][a-z]{2} +\d)(\S* +){1,7})?%[A-Z][A-Z0-9_]*-[0-7]-[A-Z0-9_]+:"
-    r"|^<\d{1,3}>1 \d{4}-\d\d-\d\dT"
-    r"|^(Broadcast message from|Message from syslogd@) ?\S+|^The system is going down for "
+    r"([*.]?(\d{4} )?[A-Z][a-z]{2} +\d{1,2} (\d{4} )?\d\d:\d\d.*|\d{4}-\d\d-\d\dT.*|\d[\w:.]*: .*"
+    r"|%\w+-\w+:\w+ )?%[A-Z]\w*(-\w+)?-[0-7]-[A-Z0-9_]+:|<\d{1,3}>1 \d{4}-\d\d-\d\dT"
+    r"|Broadcast message from \S+@|Message from syslogd@|The system is going down for "
 )
 
 
@@ -55,7 +56,7 @@ def paths(text: str) -> list[Path]:
     stack: list[tuple[int, str]] = []
     for raw in text.splitlines():
         line = raw.strip()
-        if not line or line.startswith(("!", "#")) or line in ("end", "exit") or _LOG.search(line):
+        if not line or line.startswith(("!", "#")) or line in ("end", "exit") or _LOG.match(raw):
             continue
         indent = len(raw) - len(raw.lstrip())
         while stack and stack[-1][0] >= indent:
@@ -146,18 +147,16 @@ def compare(
     extra += [r for some in rivals.values() for r in some if r not in extra and r[-1].startswith(_ATTACHED)]
     # A section that goes takes its lines along; a line that is typed anew under a new value needs no "no".
     extra = [path for path in extra if path[:-1] not in set(extra)]
+    used = _in_use(have, extra, {*want, *earlier})
+    stays = [path for path in extra if path in used]
+    extra = [path for path in extra if path not in used]
     replaced = {rival for some in rivals.values() for rival in some}
     ours = [path for path in have if path in set(want) or path in set(extra) or path in replaced]
     changes = [_change(path, rivals[path], have) for path in missing]
     changes += [_change(path, [path], have, gone=True) for path in extra if path not in replaced]
-    # A policy that a port of somebody else's hangs on is not the role's to change, whatever its name.
-    if any(
-        path[-1].startswith(_ATTACHED) and _OURS.search(path[-1]) and path not in {*want, *extra, *earlier}
-        for path in have
-    ):
-        for one in changes:
-            if not one["port"] and _OURS.search(" ".join(one.values())):
-                one["whose"] = "other"
+    # What somebody else makes use of is not the role's to change, whatever its name.
+    for path, one in zip([*missing, *(p for p in extra if p not in replaced)], changes, strict=True):
+        one["whose"] = "other" if path[:1] in used else one["whose"]
     return {
         "differences": [
             f"shows both: {_text(p)} and {', '.join(r[-1] for r in rivals[p])}"
@@ -173,7 +172,64 @@ def compare(
         "wanted": [_text(path) for path in want],
         "found": [_text(path) for path in [*ours, *(p for p in want if p in there and p not in set(have))]],
         "running": [_text(path) for path in ours],
+        "stays": [_told_use(path, used) for path in stays],
     }
+
+
+# How a line makes use of a policy, and how that policy's own line reads.
+_USES = (
+    (r"service-profile (?P<name>\S+)", "qos profile {name}"),
+    (
+        r"service-policy ((in|out)put )?type (?P<type>\S+) ((in|out)put )?(?P<name>\S+)",
+        "policy-map type {type} {name}",
+    ),
+    (r"service-policy (?P<type>input|output) (?P<name>\S+)", "policy-map-{type} {name}"),
+    (r"class (type \S+ )?(?P<name>\S+)", "class-map (.* )?{name}"),
+    (r"dcb-map (?P<name>\S+)", "dcb-map {name}"),
+    (r"trust-map dscp (?P<name>\S+)", "trust dscp-map {name}"),
+    (r"qos-map traffic-class (?P<name>\S+)", "qos-map traffic-class {name}"),
+    (r"service-queue \d+ qos-policy (?P<name>\S+)", "qos-policy-output {name}"),
+    (r"wred \S+ (?P<name>\S+)", "wred-profile {name}"),
+    (r"random-detect (?P<name>\S+)", "wred {name}"),
+)
+# What may make use of one in other words: no description, and no VRF or access list of the same name.
+_MAY_USE = re.compile(
+    r"(?!(description|name|remark|alias|hostname|banner|snmp-server) )"
+    r".*\b(qos|polic\w+|profile|class|dcb|wred|queue|trust|random-detect)\b"
+)
+
+
+def _in_use(have: list[Path], gone: list[Path], ours: set[Path]) -> dict[Path, Path]:
+    """The policies of ours of which somebody else's line makes use, by that line; and theirs in turn."""
+    heads = [path for path in have if len(path) == 1 and _OURS.search(path[0])]
+    going = set(gone)
+    used: dict[Path, Path] = {}
+    users = [p for p in have if p not in ours and not any(p[: n + 1] in going for n in range(len(p)))]
+    while users:
+        user = users.pop()
+        for head in heads:
+            if head not in used and user[:1] != head and _makes_use(user[-1], head[0]):
+                used[head] = user
+                users += [path for path in have if path[:1] == head != path]
+    return used
+
+
+def _makes_use(line: str, head: str) -> bool:
+    """Whether a line names this policy: as is known, or in words that are not."""
+    for how, policy in _USES:
+        if match := re.fullmatch(how, line):
+            words = {word: re.escape(text) for word, text in match.groupdict().items()}
+            return bool(re.fullmatch(policy.format(**words), head))
+    name = head.rpartition(" ")[2]
+    return bool(_MAY_USE.match(line) and re.search(rf"(?<!\S){re.escape(name)}(?!\S)", line))
+
+
+def _told_use(path: Path, used: dict[Path, Path]) -> str:
+    """What stays, and for whom: a policy of ours by which another of ours stays is for the same."""
+    user = used[path]
+    while user[:1] in used:
+        user = used[user[:1]]
+    return f"{_text(path)} (in use: {masked(_text(user))})"
 
 
 _ATTACHED = ("service-policy", "service-profile", "trust-map", "qos-map", "dcb-map")
@@ -261,6 +317,9 @@ def undo(before: str, now: str, wanted: str, owned: list[str], stored: str = "")
     takes = [p for p in added if p in ours and not any(o[: len(p)] == p for o in others)]
     takes = [p for p in takes if len(p) > 1 or not p[0].startswith("interface ")]
     takes = [path for path in takes if path[:-1] not in set(takes)]
+    used = _in_use(new, takes, ours)
+    held_up = [_told_use(path, used) for path in takes if path in used]
+    takes = [path for path in takes if path not in used]
     back = [p for p in gone if any(p[: n + 1] in replaced for n in range(len(p)))]
     held = [p for p in back if any(_rival(o, p) for o in others)]
     left = [*others, *(path for path in gone if path not in set(back))]
@@ -268,7 +327,7 @@ def undo(before: str, now: str, wanted: str, owned: list[str], stored: str = "")
     return {
         "commands": _commands([(*path[:-1], _undone(path[-1])) for path in reversed(takes)])
         + _commands([path for path in back if path not in held]),
-        "left": [("" if path in has else "no ") + masked(_text(path)) for path in told],
+        "left": [("" if path in has else "no ") + masked(_text(path)) for path in told] + held_up,
     }
 
 
@@ -277,14 +336,18 @@ _TRIAL = re.compile(
     r"(?ms)^scheduler job name shakedown-undo\s*?\n.*?(?:^end-job\s*?\n|(?=^scheduler ))"
     r"|^scheduler schedule name shakedown-undo\s*?\n(?:[ \t]+[^\n]*\n)*|^feature scheduler\s*?\n"
 )
-# Words for a secret, a type before one (`7 0822455D0A16`), a trap's community, and who a URL logs in as.
-_SECRET = re.compile(
-    r"(?i)\b((\w+-)?(passw(or)?d|pass|pw|passphrase|secret|community|token|psk|key|credentials?|apikey|sshkey)"
-    r"(-(\w*string|map|name))?|ssh-rsa|md5|message-digest|sha(-?\d+)?|auth|priv|bearer"
-    r"|authentication(-type)? (text|simple)|snmp-server host \S+|[5-9](?= (?=\S*[^\W\d])(?=\S*\d)\S{6}))"
-    r"(?=[ =,:\"']+\S)"
-    r"(?! (permit|expired|required|is|was)\b).*|(?<=://)[^@/ ]+(?=@)"
+# What a switch has beside the rules for any text (shakedown.run.secret_kinds): words for a secret, a
+# type before one (`7 0822455D0A16`), a trap's community. And who a URL logs in as.
+_WORDS = (
+    r"(?i)((?<![a-z])(passw(?:or)?d|passphrase|passkey|secret|credentials?|community|token|psk|(?:api|ssh)?key"
+    r"|(?:bind|root)-?pw)(-[\w-]*string|-map|-name)?|\b(md5|message-digest|sha(-?\d+)?|auth|priv|ssh-(rsa|ed25519)"
+    r"|authentication text|authentication-type simple|snmp-server host \S+"
+    r"|[5-9](?= (?=\S*[^\W\d])(?=\S*\d)\S{6})))"
 )
+_SECRET = re.compile(
+    _WORDS + r"(?=[ =,:\"']+\S)(?! (permit|expired|required|is|was)\b).*|(?<=://)[^@/ ]+(?=@)"
+)
+_NAMED, _QUOTED = re.compile(_WORDS), re.compile(r"""(['"])[^'"\s:,{}[\]]+\1(?!\s*:)""")
 
 
 # What may not be a secret, whatever stands before it: words, names in capitals, ports, numbers, addresses.
@@ -298,11 +361,17 @@ _PLAIN = re.compile(
 def masked(line: str) -> str:
     """A line that may be shown: what follows a word for a secret is not, and no word that may be one."""
     words = _keyless(line).split(" ")
-    return " ".join(word if _PLAIN.fullmatch(word.strip("\"'(),;:.")) else "***" for word in words)
+    return " ".join(word if _PLAIN.fullmatch(word.strip("\"'(),;:.*")) else "***" for word in words)
 
 
 def _keyless(line: str) -> str:
-    """What a program said, without what follows a word for a secret."""
+    """What was said, by the rules for any text, and without what follows a word for a secret."""
+    from shakedown.run.redact import redact  # here, because every fork of Ansible loads all filters
+    from shakedown.run.secret_kinds import MASK
+
+    line = redact(line).replace(MASK, "***")
+    if named := _NAMED.search(line):  # an error quotes a value before it says of what
+        line = _QUOTED.sub(r"\1***\1", line[: named.start()]) + line[named.start() :]
     return _SECRET.sub(lambda m: f"{m[1] or ''} ***".strip(), line)
 
 
@@ -385,7 +454,7 @@ def pending(nos: str, told: dict[str, str], controller: str) -> dict[str, Any]:
 
 def _json(printed: str) -> dict[str, Any]:
     """A JSON object that a terminal showed, with lines of the log between."""
-    lines = [line for line in printed.splitlines() if not _LOG.search(line)]
+    lines = [line for line in printed.splitlines() if not _LOG.match(line)]
     found: dict[str, Any] = json.loads("\n".join(lines) or "{}")
     return found
 
@@ -487,7 +556,7 @@ def undoable(nos: str, told: dict[str, str], timeout_s: int) -> list[str]:
                 "a commit saves at once (service configuration session commit save startup-config): a "
                 "restart on trial would start with the new configuration: take that line away first"
             )
-    free = re.search(r"([\d,]+) bytes free", told["space"])
+    free = re.search(r"(\d[\d,]*) bytes free", told["space"])
     if free and int(free[1].replace(",", "")) < _LEAST_FREE_BYTES:
         reasons.append(f"{free[1]} bytes are free on its flash; undoing and saving need {_LEAST_FREE_BYTES}")
     return reasons

@@ -223,16 +223,21 @@ def undo(now: list[Tree], before: list[Tree], wanted: Tree, stored: list[Tree]) 
             left.append(_shown(path))
             continue
         back[path] = was
+    if users := [path for path, value in has.items() if _names_ours(path, value) and path not in back]:
+        gone = [path for path, was in back.items() if list(path[:3]) == _OUR_PROFILE and was is None]
+        back = {path: was for path, was in back.items() if path not in gone}
+        left += [f"{'.'.join(_OUR_PROFILE)} (in use: {'.'.join(users[0])})"] if gone else []
     return {"patch": _patch(back), "left": left}
 
 
+# NVUE has communities for keys: what stands below a word for a secret may be one.
+_SECRET = re.compile(r"communit|passw|passphrase|secret|token|psk|(^|[-_])key")
+
+
 def _shown(path: tuple[str, ...]) -> str:
-    """A leaf's place without what may be a secret: NVUE has communities and users for keys."""
-    secret = next((n for n, key in enumerate(path) if _SECRET.search(key)), len(path) - 1)
-    return ".".join(path[: secret + 1]) + (".***" if secret + 1 < len(path) else "")
-
-
-_SECRET = re.compile(r"communit|passw|secret|key|token")
+    """A leaf's place, without what may be a secret in it."""
+    named = next((n for n, key in enumerate(path, 1) if _SECRET.search(key.lower())), len(path))
+    return ".".join((*path[:named], "***") if path[named:] else path)
 
 
 def patch(wanted: Tree) -> list[Tree]:
@@ -264,16 +269,40 @@ def set_since(now: list[Tree], before: list[Tree]) -> Tree:
     )
 
 
-def back(kept: dict[str, object]) -> Tree:
-    """The settings to have on the way back to an original."""
+def back(kept: dict[str, object], found: Tree | None = None) -> Tree:
+    """The settings to have on the way back to an original. A profile that others' ports name by now stays."""
     tree_: Tree = {}
+    stays_ = bool(stays(kept, found or {}))
     for name, value in kept.items():
-        *above, last = json.loads(name)
+        path = json.loads(name)
+        if stays_ and path[:3] == _OUR_PROFILE and value is None:
+            continue
         here = tree_
-        for key in above:
+        for key in path[:-1]:
             here = here.setdefault(key, {})
-        here[last] = value
+        here[path[-1]] = value
     return tree_
+
+
+_OUR_PROFILE = ["qos", "congestion-control", PROFILE]
+
+
+def _names_ours(path: tuple[str, ...], value: object) -> bool:
+    """Whether a leaf is a port's use of the profile."""
+    of_a_port = path[:1] == ("interface",) and path[2:] == ("qos", "congestion-control", "profile")
+    return of_a_port and value == PROFILE
+
+
+def stays(kept: dict[str, object], found: Tree) -> list[str]:
+    """The profile of ours that `back` leaves, and for whom."""
+    ours = [json.loads(name) for name in kept]
+    users = [
+        ".".join(path)
+        for path, value in _leaves(found).items()
+        if _names_ours(path, value) and list(path) not in ours
+    ]
+    left = any(path[:3] == _OUR_PROFILE and kept[json.dumps(path)] is None for path in ours)
+    return [f"{'.'.join(_OUR_PROFILE)} (in use: {users[0]})"] if users and left else []
 
 
 def _set(document: list[Tree]) -> Tree:
@@ -370,5 +399,6 @@ class FilterModule:
             "roce_switch_nvue_patch": patch,
             "roce_switch_nvue_original": original,
             "roce_switch_nvue_back": back,
+            "roce_switch_nvue_stays": stays,
             "roce_switch_nvue_pending": pending,
         }

@@ -19,10 +19,10 @@ from shakedown.intent import links, rules
 Intent = dict[str, Any]
 # How a command line waits for a key, in a line by itself.
 _PAGER = re.compile(r"(?im)^\W*-- ?more ?--\W*$")
-# A word, a number, and what a breakout adds (swp1s0, ethernet1/1/1:1, etp1a); no range, nothing of software.
-_ONE_PORT = re.compile(
-    r"(?!(?i:range|vlan|vl\d|loopback|lo\d|port-?channel|po\d|bond))[A-Za-z]+ ?\d+([/:.]\d+)*([a-z]\d*)?"
-)
+# One port: a word, its numbers, and what a breakout adds (swp1s0, ethernet1/1/1:1). No range, no second line,
+# no VLAN, loopback, port channel or tunnel.
+_ONE_PORT = re.compile(r"(?i:(?!vl|lo|po|tu|bond|range)[a-z]+) ?\d+([/:.]\d+)*(s\d+|[a-z])?", re.ASCII)
+_LINUX_PORT = re.compile(r"[^\s/]{1,15}")
 _IMPORT = "    from shakedown.intent import rules\n"
 
 
@@ -48,13 +48,11 @@ def refusals(
         return [f"unknown switch system {nos!r}; it is one of {', '.join(SYSTEMS)}"]
     found = [*rules.intent_problems(fabric), *links.problems(fabric)]
     linked = [] if found else links.link_ports(fabric, switch)
-    management = [
-        entry["port"]
-        for entry in (*ports, *linked)
-        if any(_means(str(entry.get("port")), name) for name in management)
-    ]
+    if odd := [*_odd(nos, "leaf_ports", ports), *_odd(nos, "fabric.switches.links", linked)]:
+        return [str(problem) for problem in [*found, *odd]]
+    kept = {e["port"] for e in (*ports, *linked) if e.get("port") and _manages(nos, e["port"], management)}
     if ports or not linked:  # a spine has no port with a host
-        found += rules.cabling_problems(ports, fabric, management, hosts)
+        found += rules.cabling_problems(ports, fabric, kept, hosts)
     found += [
         rules.Problem(
             ("fabric", "switches", "links"),
@@ -62,19 +60,59 @@ def refusals(
             "take it out of fabric.switches.links",
         )
         for entry in linked
-        if entry["port"] in management
+        if entry["port"] in kept
     ]
     found += rules.switch_problems(fabric, nos, system.lossless_limit)
-    odd = [
-        e["port"] for e in (*ports, *linked) if nos != "linux" and not _ONE_PORT.fullmatch(str(e.get("port")))
-    ]
-    return [str(problem) for problem in found] + [f"{port!r} is not the name of one port" for port in odd]
+    return [str(problem) for problem in found]
 
 
-def _means(typed: str, name: str) -> bool:
-    """Whether a switch takes what is typed for a port: in any case, without blanks, the word cut short."""
+def _odd(nos: str, at: str, entries: list[Intent]) -> Iterator[rules.Problem]:
+    """Yield what a command line would take for several ports, for something else, or for a second line."""
+    one = _LINUX_PORT if nos == "linux" else _ONE_PORT
+    for number, entry in enumerate(entries):
+        if entry.get("port") and not one.fullmatch(str(entry["port"])):
+            place = f"{at}[{number}]" if at == "leaf_ports" else at  # a link's rule stands for many
+            what = f"{place}: {entry['port']!r} is not the name of one port"
+            yield rules.Problem((at, number), what, "write each port by itself, as the switch prints it")
+
+
+def _same(typed: str, name: str) -> bool:
+    """Whether a switch takes what is typed for this port: in any case, blanks or none, its word cut short."""
     one, other = (re.match(r"([a-z]*)(.*)", re.sub(r"\s", "", text.lower())) for text in (typed, name))
     return bool(one and other and one[1] and one[2] == other[2] and other[1].startswith(one[1]))
+
+
+def _manages(nos: str, port: str, management: list[str]) -> bool:
+    """Whether a port is one of those that are never changed, by any spelling, or calls itself management."""
+    word = re.split(r"[^a-z]", port.lower())[0]
+    itself = nos != "linux" and any(one.startswith(word) for one in ("mgmt", "managementethernet"))
+    return itself or any(_same(port, name) for name in management)
+
+
+def known_ports(nos: str, printed: str) -> dict[str, str]:
+    """The ports that a switch has, by the names that it prints, and another that each goes by, or "".
+
+    Args:
+        nos: the system.
+        printed: the running configuration, of SONiC CONFIG_DB; of Cumulus `nv show interface`.
+    """
+    if nos in ("sonic", "cumulus"):
+        told = json.loads(printed or "{}")
+        rows = told.get("PORT", {}) if nos == "sonic" else told
+        return {name: str(row.get("alias", "")) for name, row in rows.items()}
+    return dict.fromkeys(re.findall(r"(?m)^interface (\S.*?)\s*$", printed), "")
+
+
+def unknown_ports(ports: list[Intent], known: dict[str, str]) -> list[str]:
+    """Why a port is none that the switch prints, by exactly that name; nothing where nothing was read."""
+    reasons = []
+    for port, role in ((entry["port"], entry.get("role")) for entry in ports if known):
+        if port not in known:
+            like = [name for name, other in known.items() if port == other or _same(port, name)]
+            at = "fabric.switches.links" if role in (links.UPLINK, links.SPINE) else "leaf_ports"
+            fix = f"it prints {like[0]}: write that" if like else "correct it"
+            reasons.append(f"{at}: port {port!r} is none that the switch prints; {fix}")
+    return reasons
 
 
 def not_done(nos: str) -> list[str]:
@@ -123,37 +161,33 @@ def cli_unready(nos: str, unsaved: list[str], mixture_accepted: bool) -> list[st
     return reasons
 
 
-def cli_unread(running: str) -> list[str]:
+def cli_unread(text: str, which: str = "running") -> list[str]:
     """Why what a switch printed is not its configuration, so that nothing is known of it; empty if it is."""
     # As above: only the systems with a command line pay for it.
     from shakedown.nos.system import refuse_error_text
     from shakedown.records.reading import BadInput
+    from shakedown.run.redact import redact
 
     # What a command says instead of a configuration is its first line; a banner may say anything below.
-    first = next((line for line in running.splitlines() if line.strip()), "")
+    first = next((line for line in text.splitlines() if line.strip()), "")
     if not first:
-        return ["running configuration: the switch printed nothing; read it again"]
+        return [f"{which} configuration: the switch printed nothing; read it again"]
     try:
-        refuse_error_text(first, "running configuration")
+        refuse_error_text(first, f"{which} configuration")
     except BadInput as refused:
         return [str(refused)]
-    if not re.search(r"(?m)^interface \S", running):
-        return [f"running configuration: there is no interface in it ({first.strip()[:60]!r}): read it again"]
-    if _PAGER.search(running):
-        return ["running configuration: a pager (--More--) cut it off; read it again without one"]
+    if _PAGER.search(text):
+        return [f"{which} configuration: a pager (--More--) cut it off; read it again without one"]
+    if not re.search(r"(?m)^interface \S", text):  # a prompt, a refusal in odd words, a lock
+        return [
+            f"{which} configuration: no interface is in it ({redact(first.strip())[:60]!r}); read it again"
+        ]
     return []
 
 
 def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running: str) -> list[str]:
     """Why a switch, as it is configured, cannot take the intent, or why its configuration is not known."""
     reasons = cli_unread(running)
-    shown = set(re.findall(r"(?m)^interface (\S.*?)\s*$", running))
-    for port in [] if reasons else [entry["port"] for entry in ports]:
-        if port not in shown:
-            like = [name for name in shown if _means(port, name)]
-            reasons.append(
-                f"port {port}: the switch has no interface of that spelling, but {like or 'others'}"
-            )
     if nos == "os9":
         for entry in ports:
             section = re.search(rf"(?m)^interface {re.escape(entry['port'])}\n((?:[ !].*\n?)*)", running)
@@ -439,6 +473,8 @@ class FilterModule:
         return {
             "roce_switch_refusals": refusals,
             "roce_switch_not_done": not_done,
+            "roce_switch_known_ports": known_ports,
+            "roce_switch_unknown_ports": unknown_ports,
             "roce_switch_ports": ports,
             "roce_switch_lossless": lossless_priorities,
             "roce_switch_leaf_program": leaf_program,

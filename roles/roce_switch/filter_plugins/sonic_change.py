@@ -169,27 +169,51 @@ def original(found: Tables, wanted: Tables) -> dict[str, Any]:
     return kept
 
 
+# Which table's row a field names by its key. A field of a later release may name any.
+_NAMES = {
+    "tc_to_pg_map": "TC_TO_PRIORITY_GROUP_MAP",
+    "pfc_to_queue_map": "MAP_PFC_PRIORITY_TO_QUEUE",
+    "profile": "BUFFER_PROFILE",
+    "profile_list": "BUFFER_PROFILE",
+    **{table.lower(): table for table in ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "SCHEDULER", "WRED_PROFILE")},
+}
+
+
+def _user(table: str, key: str, rows: Iterable[tuple[str, str, Fields]]) -> str:
+    """The row, and its field, that makes use of this one; "" if none does."""
+    for other, at, fields in rows if table in _NAMES.values() else ():
+        for field, value in fields.items():
+            # Earlier releases name the table, too: [WRED_PROFILE|ROCE].
+            named = {one.strip("[] ").rpartition("|")[2] for one in str(value).split(",")}
+            if key in named and _NAMES.get(field.removeprefix("decap_"), table) == table:
+                return f"{other}|{at} {field}"
+    return ""
+
+
+def in_use(kept: dict[str, Any], found: Tables) -> dict[str, str]:
+    """The rows that were not there before, and of which others' rows make use by now: by name, whose row."""
+    users = [row for row in _rows(found) if f"{row[0]}|{row[1]}" not in kept]
+    there = [name.partition("|") for name, row in kept.items() if not _given(row or {})]
+    told = {
+        f"{table}|{key}": _user(table, key, users) for table, _, key in there if key in found.get(table, {})
+    }
+    return {name: user for name, user in told.items() if user}
+
+
 def back(kept: dict[str, Any], found: Tables) -> dict[str, Any]:
     """The rows to have on the way back to an original. What others' rows name by now stays."""
     tables: dict[str, Any] = {}
-    # CONFIG_DB names a row by its key alone, in a field that says which table: dscp_to_tc_map, wred_profile.
-    used = {
-        value.strip("[]").rpartition("|")[2]  # earlier releases name the table, too: [WRED_PROFILE|ROCE]
-        for table, key, fields in _rows(found)
-        if f"{table}|{key}" not in kept
-        for value in fields.values()
-        if isinstance(value, str)
-    }
+    used = in_use(kept, found)
     for name, row in kept.items():
-        table, _, key = name.partition("|")
-        if (
-            table.endswith(("_MAP", "_PROFILE", "SCHEDULER"))
-            and key in used
-            and not any((row or {}).values())
-        ):
-            continue
-        tables.setdefault(table, {})[key] = row
+        if name not in used:
+            table, _, key = name.partition("|")
+            tables.setdefault(table, {})[key] = row
     return tables
+
+
+def stays(kept: dict[str, Any], found: Tables) -> list[str]:
+    """What `back` leaves, and for whom."""
+    return [f"{name} (in use: {user})" for name, user in in_use(kept, found).items()]
 
 
 def unsaved(running: Tables, startup: Tables) -> list[str]:
@@ -242,6 +266,8 @@ def undo(now: Tables, before: Tables, wanted: Tables, stored: Tables | None = No
                 continue  # buffermgrd's own
             was, ours, is_ = old.get(key), new.get(key), has.get(key)
             back, others = _back(was, ours, is_, told.get(key))
+            if back is None and is_ and (user := _user(table, key, _not_ours(now, before, wanted))):
+                back, others = is_, [*others, f"(in use: {user})"]
             left += [f"{table}|{key}{' ' * bool(o)}{o}" if table in wanted else table for o in others]
             if back == is_:
                 continue
@@ -255,6 +281,13 @@ def undo(now: Tables, before: Tables, wanted: Tables, stored: Tables | None = No
         if table in target and not target[table] and table not in before:
             del target[table]
     return {"target": target, "rows": rows, "patch": patch, "left": sorted(set(left))}
+
+
+def _not_ours(now: Tables, before: Tables, wanted: Tables) -> Iterable[tuple[str, str, Fields]]:
+    """Yield what stands otherwise than before, and not by this role."""
+    for table, key, fields in _rows(now):
+        ours, was = wanted.get(table, {}).get(key, {}), before.get(table, {}).get(key, {})
+        yield table, key, {f: v for f, v in fields.items() if v not in (ours.get(f), was.get(f))}
 
 
 def _back(
@@ -282,10 +315,6 @@ _GOES_BACK = re.compile(
 )
 
 
-# What somebody started with systemd-run: nobody knows what a script of his does.
-_AD_HOC = re.compile(r"run-[a-z]\w+ \S.*")
-
-
 def pending(printed: str, controller: str) -> dict[str, Any]:
     """The timers that may change the configuration, from `systemctl list-units --type=timer`, `ls`, the link.
 
@@ -298,7 +327,7 @@ def pending(printed: str, controller: str) -> dict[str, Any]:
     strangers = [
         f"timer {name} ({found[0]})"
         for name, what in timers
-        if name != "shakedown-undo" and (found := _GOES_BACK.search(what) or _AD_HOC.match(f"{name} {what}"))
+        if name != "shakedown-undo" and (found := _GOES_BACK.search(what))
     ]
     if owner not in ("", controller):
         strangers.append(
@@ -308,6 +337,19 @@ def pending(printed: str, controller: str) -> dict[str, Any]:
         strangers += [f"timer {name}, without its record" for name, _ in timers if name == "shakedown-undo"]
     own = recorded and owner in ("", controller)
     return {"own": "shakedown-undo" if own else "", "strangers": strangers, "litter": []}
+
+
+def unknown_timers(printed: str) -> list[str]:
+    """The timers that somebody set by hand, whose command, such as a script, does not tell what it does."""
+    timers = re.findall(r"(?m)^\s*(\S+)\.timer\s+\S+\s+\S+\s+\S+\s+(.*)$", printed)
+    # systemd-run names them run-..., and describes them by what they run; a unit's own description is prose.
+    return [
+        f"{name} ({' '.join(what.split()[:4])[:60]})"
+        for name, what in timers
+        if (re.fullmatch(r"run-[a-z]\w+", name) or re.match(r"(\[systemd-run\] )?/", what))
+        and name != "shakedown-undo"
+        and not _GOES_BACK.search(what)
+    ]
 
 
 def _split(wanted: Tables, found: Tables) -> dict[tuple[str, str], Fields]:
@@ -478,6 +520,8 @@ class FilterModule:
             "roce_switch_sonic_effective": effective,
             "roce_switch_sonic_undo": undo,
             "roce_switch_sonic_pending": pending,
+            "roce_switch_sonic_unknown_timers": unknown_timers,
             "roce_switch_sonic_original": original,
             "roce_switch_sonic_back": back,
+            "roce_switch_sonic_stays": stays,
         }

@@ -6,19 +6,20 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, TypeAdapter, ValidationError, model_validator
 
 from shakedown.intent.acceptance import Section
 from shakedown.intent.site import Fabric, Site
 from shakedown.intent.software import Origin, ProgramName, SoftwareSource
 from shakedown.onnode.software import apptainer_words, mounts, pyxis_options
 from shakedown.plan.draft import PlanDraft
-from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Better, Params, PlainPath, Record, Stage
+from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.records.base import Better, NicSpec, Params, PlainPath, Record, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.program import SOURCE, WORKLOADS, own_python
 from shakedown.records.reading import BadInput
@@ -69,6 +70,16 @@ class TcpPath(Record):
 
 
 TcpPaths = dict[str, tuple[TcpPath, ...]]
+_PATHS = TypeAdapter(TcpPaths)
+
+
+def rails_of(jobs: Jobs, spec: JobSpec) -> dict[str, tuple[NicSpec | TcpPath, ...]]:
+    """Return by node the NICs of the fabric, or, without one, the interfaces that a job's data go over."""
+    paths: TcpPaths = {}
+    with suppress(ValidationError):  # its benchmark refuses it
+        paths = _PATHS.validate_python(spec.settings.get("paths", {}))
+    nics = {node: jobs.nics.get(node) or paths.get(node) for node in spec.nodes}
+    return {node: own for node, own in nics.items() if own}
 
 
 def tcp_paths(site: Site, interfaces: Mapping[str, tuple[str, ...]]) -> TcpPaths:

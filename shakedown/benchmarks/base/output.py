@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -16,8 +17,8 @@ from shakedown.physics.collectives import Collective, busbw_factor
 from shakedown.records.base import Better, Params
 from shakedown.records.reading import BadInput, loads, open_plain, refusal
 from shakedown.records.results import Measurement, OutputRecord
-from shakedown.records.tool_text import TextSource
-from shakedown.records.wording import count
+from shakedown.records.tool_text import EVENTS, OF_SETTINGS, TextSource
+from shakedown.records.wording import count, printable
 from shakedown.run.nic_counters import JobFolder
 
 _LARGEST_BYTES = 16 << 20  # of a document that the report draws from
@@ -185,9 +186,27 @@ _MOST_OF_OTHERS, _LARGEST_OUTPUT = 20, 1 << 16
 
 
 def said_by_others(run: Path, measurements: Iterable[Measurement]) -> tuple[str, ...]:
-    """Return what others said into outputs of perftest, which go to one file with its errors; each once."""
+    """Return what others said beside outputs: perftest's go to one file with its errors; each once."""
     said: Counter[str] = Counter()
-    for raw in dict.fromkeys(m.raw for m in measurements if m.raw and m.test.startswith("ib_")):
-        with contextlib.suppress(BadInput, OSError), open_plain(run / raw) as file:
+    for raw, test in {m.raw: m.test for m in measurements if m.raw}.items():
+        path = run / raw if test.startswith("ib_") else (run / raw).with_suffix(".err")
+        with contextlib.suppress(BadInput, OSError), open_plain(path) as file:
             said.update(TextSource(file.read(_LARGEST_OUTPUT).decode(errors="replace")).others)
     return tuple(f"{words} ({count(many, 'output')})" for words, many in said.most_common(_MOST_OF_OTHERS))
+
+
+def event_told(file: Path) -> str:
+    """Return what happened by an output's words, its repeats' or their stderr's; empty: nothing known.
+
+    A tool may end well and have lost a NIC, or data, on the way. perftest's words are its reader's own, and
+    what nccl-tests tells of the last error ("# error: ") may have done no harm.
+    """
+    stem, repeat, _ = file.stem.partition(".r1")
+    every = file.parent.glob(f"{escape(stem)}.r*") if repeat else [file, file.with_suffix(".err")]
+    for one in (p for p in every if p.suffix in (".txt", ".err") and not p.name.startswith("ib_")):
+        with contextlib.suppress(BadInput, OSError), open_plain(one) as said:
+            for line in said.read(_LARGEST_BYTES).decode(errors="replace").splitlines():
+                harmless = line.startswith("# error: ") or OF_SETTINGS.search(line)
+                if not harmless and EVENTS.search(line[:1000]):
+                    return f"{one.name} tells of an event: {printable(line.strip())[:300]}"
+    return ""

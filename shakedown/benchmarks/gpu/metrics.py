@@ -1,6 +1,7 @@
 """The state of a node's GPUs, nvbandwidth, and power from the samples of a run."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,11 +22,13 @@ from shakedown.benchmarks.gpu.state import (
     GpuState,
     disturbed,
     gpu_checks,
+    kernel_checks,
     pairs,
     parse_gpu_look,
     read_look,
     reasons,
 )
+from shakedown.onnode.gpus import FRONT
 from shakedown.physics.host_links import by_driver_name
 from shakedown.records.base import Better, Params
 from shakedown.records.reading import BadInput, complete_lines, read_as, read_evidence
@@ -45,10 +48,12 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
     if seen.node != node:
         raise BadInput(f"this is {seen.node}, {node} was planned", file=output.file)
     lower = Better.LOWER
-    found = len(seen.gpus)
-    yield Read(
-        "wrong", float(found != planned), "1", lower, {"check": "count"}, f"{found} GPUs, {planned} planned"
-    )
+    found, said = len(seen.gpus), "; ".join(seen.warnings)[:400]
+    text, lost = f"{found} GPUs, {planned} planned", "; ".join(seen.lost)[:400]
+    wrong = found != planned or bool(lost)
+    warned = f"nvidia-smi warns: {said}" if said and not wrong else ""
+    text += f", nvidia-smi says: {lost}" if lost else ""
+    yield Read("wrong", float(wrong), "1", lower, {"check": "count"}, text, disturbed=warned)
     yield from _kernel_log(output, seen)
     loads, unseen = _loads(output.folder, node), _unseen_under_load(output.folder, node, planned)
     for gpu in seen.gpus:
@@ -57,18 +62,16 @@ def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
         links = _links(seen, gpu.index)
         for finding in judge_gpu(gpu, wanted, loads.get(gpu.index), links, unseen.get(gpu.index, "")):
             yield finding.read({"gpu": gpu.index})
-    there = {gpu.index for gpu in seen.gpus}
-    for index in range(planned):
-        if index not in there:
-            for check in gpu_checks(wanted):
-                params: Params = {"check": check, "gpu": index}
-                yield Read("wrong", None, "1", lower, params, f"GPU {index} is not there")
+    for index in sorted({*range(planned)} - {gpu.index for gpu in seen.gpus}):
+        for check in gpu_checks(wanted):
+            params: Params = {"check": check, "gpu": index}
+            words = f"GPU {index} is not listed {lost and f'({lost})'}"
+            yield Read("wrong", None, "1", lower, params, words)
 
 
 # What programs cause by their own faults: the GPU is well (NVIDIA, k8s-device-plugin, internal/rm/health.go).
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-# Behind its time a line may have the thread or CPU that it came from (CONFIG_PRINTK_CALLER).
-_STAMPED = re.compile(r"(?:\[ *([0-9]{1,12}\.[0-9]{1,9})\] ?(?:\[ *[CT][0-9]{1,9}\] ?)?)?(.*)")
+_FRONT, _SINCE_BOOT = re.compile(FRONT), re.compile(r"\[ *([0-9]{1,12}\.[0-9]{1,9})\]")
 _XID = re.compile(r"NVRM: Xid \([^)]*\): ([0-9]{1,4})")
 # Words that stand together in a line of hardware that failed. An expression with `.*` between them would take
 # quadratic time over a line that repeats the first.
@@ -85,6 +88,7 @@ _BROKEN = (
     ("Chip temperature has gone above",),
     ("NVRM: ", "RmInitAdapter failed"),  # a GPU that its driver could not start, or lost, with no Xid
     ("NVRM: ", "fallen off the bus"),
+    ("NVRM: ", "global fatal error"),
     ("DPC: containment event",),  # the port cut its link off
     ("mlx5_core", "Fatal error"),
     ("mlx5_core", "firmware internal error"),
@@ -94,12 +98,17 @@ _BROKEN = (
 _NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+")
 
 
+# What a kernel's clock and the system's differ by at most: a line's age is known no better after months.
+_DRIFT = 1e-4
+
+
 @dataclass(frozen=True)
 class KernelLine:
     """A line of a kernel's log that tells of hardware."""
 
     text: str
-    age_s: float | None = None  # when the log was read; None: not known
+    age_s: float | None  # when the log was read; None: not known
+    earlier: bool  # it was logged before the job began
 
     @property
     def xid(self) -> int | None:
@@ -108,65 +117,86 @@ class KernelLine:
         return int(found[1]) if found else 0 if self.text.startswith("NVRM: Xid") else None
 
     @property
-    def broken(self) -> bool:
-        """Whether it tells, and not as an Xid, of hardware that failed; what was corrected is only told."""
-        return any(all(word in self.text for word in words) for words in _BROKEN)
+    def counts(self) -> bool:
+        """Whether it tells of what failed. What was corrected, or a program's of before the job, is told."""
+        if self.xid is None:
+            return any(all(word in self.text for word in words) for words in _BROKEN)
+        return self.xid not in OF_PROGRAMS or not (self.earlier or self.age_s is None)
 
     def __str__(self) -> str:
         """The line, and how long ago it was."""
         return self.text if self.age_s is None else f"{self.text} ({self.age_s / 3600:.1f} h before the end)"
 
 
-def _lines(seen: GpuLook) -> Iterator[KernelLine]:
-    for line in seen.kernel or ():
-        stamp, text = _STAMPED.fullmatch(line, 0, 2000).groups()  # type: ignore[union-attr]  # matches all
-        known = stamp is not None and seen.kernel_read_s is not None
-        yield KernelLine(text, max(0.0, (seen.kernel_read_s or 0.0) - float(stamp)) if known else None)
+def _lost(begin: GpuLook | None, end: GpuLook) -> str:
+    """Say that a log has lost lines of the job itself: it went round in a storm, or somebody cleared it."""
+    read_s = begin and begin.kernel_from_s is not None and begin.kernel_read_s
+    later = read_s and (end.kernel_from_s is None or end.kernel_from_s > read_s)
+    had = begin and begin.kernel
+    if later or (had and not set(had) & set(end.kernel or ())):
+        return "the kernel log lost lines since the job began: an error may have been among them"
+    if end.strange_lines:
+        return f"{end.strange_lines} lines of the kernel log hold an Xid or SXid in a form that is not known"
+    return ""
+
+
+def _lines(begin: GpuLook | None, seen: GpuLook) -> Iterator[KernelLine]:
+    """Yield what tells of hardware. Earlier is what the log had as the job began, or is older than it."""
+    now_s = seen.kernel_read_s
+    had = Counter(begin.kernel or ()) if begin else Counter[str]()
+    known = begin is not None and begin.taken is not None and seen.taken is not None
+    took_s = (seen.taken - begin.taken).total_seconds() if known else 0.0  # type: ignore[union-attr, operator]
+    gone = had - Counter(seen.kernel)  # the log goes round, or somebody has cleared it
+    for line in (*gone.elements(), *(seen.kernel or ())):
+        front = match[0] if (match := _FRONT.match(line)) else ""
+        stamp, text = _SINCE_BOOT.search(front), line[len(front) : 2000].lstrip()
+        age_s = None if stamp is None or now_s is None else max(0.0, now_s - float(stamp[1]))
+        older = age_s is not None and now_s is not None and age_s > took_s + _DRIFT * now_s
+        yield KernelLine(text, age_s, older or had[line] > 0)
+        had[line] -= line not in gone
 
 
 def _kernel_log(output: Output[GpuNodeSettings], seen: GpuLook) -> Iterator[Value]:
     """Yield how many errors of the driver, and of other hardware, the node's kernel has in its log."""
-    wanted, lower = output.order.state, Better.LOWER
-    checks = [name for name, asked in (("xid", wanted.xid), ("hardware", wanted.hardware)) if asked]
+    checks, lower = kernel_checks(output.order.state), Better.LOWER
     if seen.kernel is None:
         # No fault of the node: this site shows the log to root alone, and has no service that reads it.
         why = RunProblem(kind="not-run", message=f"the kernel log cannot be read: {seen.no_kernel}")
         for check in checks:
             yield Read("wrong", None, "1", lower, {"check": check}, problem=why)
         return
-    took_s = _job_s(output, seen)
-    lines = list(_lines(seen))
-    xids = [line for line in lines if line.xid is not None]
-    earlier = [
-        line
-        for line in xids
-        if line.xid in OF_PROGRAMS and not (line.age_s is not None and line.age_s <= took_s)
-    ]
-    others = [line for line in lines if line.xid is None]
-    broken = [line for line in others if line.broken]
-    rest = [line for line in others if not line.broken]
-    for check, bad, told, of_told in (
-        (
-            "xid",
-            [line for line in xids if line not in earlier],
-            earlier,
-            "of programs, not known to be this job's",
-        ),
-        ("hardware", broken, rest, "told, no failure"),
-    ):
-        if check in checks:
-            text = f"{len(bad)} {'Xid' if check == 'xid' else 'errors'}: {'; '.join(map(str, bad[:3]))}"
-            # One of each kind: many corrected errors hide no slot that gives a NIC too little power.
-            kinds = {_NUMBERS.sub("", line.text): line for line in told}
-            text += f"; {len(told)} {of_told}: {'; '.join(map(str, [*kinds.values()][:3]))}" if told else ""
-            yield Read("wrong", float(len(bad)), "1", lower, {"check": check}, text)
+    found: dict[str, list[KernelLine]] = {check: [] for check in checks}
+    unasked: list[str] = []
+    name = f"gpus.{seen.node}.before.json"
+    begin = output.folder.once(read_look, name) if output.folder.holds(name) else None
+    lost = _lost(begin, seen)
+    for line in _lines(begin, seen):
+        if (check := "hardware" if line.xid is None else "xid") in checks:
+            found["earlier" if line.earlier and "earlier" in checks else check].append(line)
+        elif line.counts:
+            unasked.append(str(line))
+    for check, lines in found.items():
+        what, when, of_told = _TOLD[check]
+        bad, told = ([line for line in lines if line.counts is counts] for counts in (True, False))
+        what = what.removesuffix("s") if len(bad) == 1 else what
+        text = f"{len(bad)} {what}{when}: {'; '.join(map(str, bad[:3]))}"
+        # One of each kind: many corrected errors hide no slot that gives a NIC too little power.
+        kinds = {_NUMBERS.sub("", line.text): line for line in told}
+        text += f"; {len(told)} {of_told}: {'; '.join(map(str, [*kinds.values()][:3]))}" if told else ""
+        doubt = lost if check != "earlier" and not bad else ""
+        if unasked and "earlier" in checks:
+            text += f"; not asked for: {'; '.join(unasked[:3])}"
+        elif unasked and not bad:  # by an order of earlier releases
+            doubt = f"the kernel log tells of {unasked[0]}, which this order did not ask for"[:500]
+        yield Read("wrong", float(len(bad)), "1", lower, {"check": check}, text, disturbed=doubt)
 
 
-def _job_s(output: Output[GpuNodeSettings], end: GpuLook) -> float:
-    """Return how long before the look at its end a job began; 0: not known."""
-    name = f"gpus.{end.node}.before.json"
-    begin = output.folder.once(read_look, name).taken if output.folder.holds(name) else None
-    return (end.taken - begin).total_seconds() if begin and end.taken else 0.0
+# By check: what counts, and what is only told.
+_TOLD = {
+    "xid": ("Xid", "", "of programs, not known to be this job's"),
+    "hardware": ("errors", "", "told, no failure"),
+    "earlier": ("errors", " before the job", "of programs, or corrected: told, no failure"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +220,8 @@ def judge_gpu(
     """Yield the finding of every check that is wanted of a GPU."""
 
     def found(check: str, ok: bool | None, text: str) -> Deviation:
-        return Deviation(check, None if ok is None else int(not ok), text)
+        untold = f" ({gpu.unread})" if ok is None and gpu.unread else ""
+        return Deviation(check, None if ok is None else int(not ok), text + untold)
 
     if wanted.model is not None:
         model = by_driver_name(gpu.name)
@@ -200,11 +231,11 @@ def judge_gpu(
     if generation is not None or width is not None:
         seen = (load.pcie_generation, load.pcie_width) if load else (None, None)
         due = [(has, want) for has, want in zip(seen, (generation, width), strict=True) if want is not None]
-        text = f"PCIe Gen{seen[0]} x{seen[1]} under load, Gen{generation} x{width} wanted"
-        text = text if load else f"the link was not seen under load, Gen{generation} x{width} wanted"
+        text = f"PCIe Gen{seen[0]} x{seen[1]} under load" if load else "the link was not seen under load"
         told = [(has, want) for has, want in due if has is not None]
+        wish = f", Gen{generation} x{width} wanted"
         known = load is not None and len(told) == len(due)
-        yield found("pcie", all(has >= want for has, want in told) if known else None, text)
+        yield found("pcie", all(has >= want for has, want in told) if known else None, text + wish)
     if (links_wanted := wanted.nvlinks) is not None:
         rates, rate = gpu.nvlinks_gb_per_s, wanted.nvlink_gb_per_s
         slow = [r for r in rates or () if rate is not None and r < 0.99 * rate]
@@ -227,12 +258,8 @@ def judge_gpu(
         )
     if wanted.topology is not None:
         other = sorted({link for link in links or () if link != wanted.topology})
-        text = f"linked by {', '.join(other)}" if other else f"linked by {wanted.topology}"
-        text = (
-            f"{text}, {wanted.topology} wanted"
-            if links is not None
-            else "no topology that can be read was printed"
-        )
+        text = f"linked by {', '.join(other) or wanted.topology}, {wanted.topology} wanted"
+        text = text if links is not None else "no topology that can be read was printed"
         yield found("topology", None if links is None else not other, text)
     if (by_gpu := wanted.numa) is not None:
         want = by_gpu[gpu.index] if gpu.index < len(by_gpu) else None
@@ -242,7 +269,9 @@ def judge_gpu(
         errors = gpu.uncorrectable
         ok = None if gpu.ecc is None or errors is None else gpu.ecc and errors == 0
         state = {True: "on", False: "off", None: "unknown"}[gpu.ecc]
-        yield found("ecc", ok, f"ECC is {state}, {errors} uncorrectable errors")
+        yield found(
+            "ecc", ok, f"ECC is {state}, {'untold' if errors is None else errors} uncorrectable errors"
+        )
         flags = (gpu.remap_pending, gpu.remap_failed)
         text = f"row remapping pending: {flags[0]}, failed: {flags[1]}"
         yield found("remapped", None if None in flags else not any(flags), text)
@@ -255,16 +284,10 @@ def judge_gpu(
 
 
 def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:
-    if seen.topology is None:
-        return None
-    names = [row.device for row in seen.topology]
-    for row in seen.topology:
-        if row.device == f"GPU{index}":
-            return tuple(
-                link
-                for name, link in zip(names, row.links, strict=True)
-                if name.startswith("GPU") and name != row.device
-            )
+    rows = seen.topology or ()
+    for row in (row for row in rows if row.device == f"GPU{index}"):
+        ends = zip(rows, row.links, strict=True)
+        return tuple(link for other, link in ends if other.device.startswith("GPU") and other is not row)
     return None
 
 
@@ -280,7 +303,7 @@ def samples_of(folder: JobFolder, node: str) -> tuple[dict[str, Cell], ...]:
 
 @lru_cache(maxsize=8)  # the outputs of a job share its samples
 def _parsed(text: str, name: str) -> tuple[dict[str, Cell], ...]:
-    return parse_query(text, file=name, samples=True).gpus
+    return parse_query(text, file=name, samples=True, strict=False).gpus
 
 
 def _loads(folder: JobFolder, node: str) -> dict[int, Load]:
@@ -290,8 +313,7 @@ def _loads(folder: JobFolder, node: str) -> dict[int, Load]:
         index = row.get("index")
         if not isinstance(index, int):
             continue
-        had = loads.get(index, Load(None, None, None, 0))
-        why = reasons(row)
+        had, why = loads.get(index, Load(None, None, None, 0)), reasons(row)
         loads[index] = Load(
             _larger(had.pcie_generation, row.get("pcie.link.gen.current")),
             _larger(had.pcie_width, row.get("pcie.link.width.current")),
@@ -347,14 +369,9 @@ def nvbandwidth(output: Output[GpuNodeSettings]) -> Iterator[Value]:
         raise BadInput(f"{name} is {status}: the tool gave no bandwidth", file=output.file)
     matrix = test.bandwidth_gb_per_s
     for params in pairs(name, planned):
-        row, column = (
-            (0, int(params["gpu"])) if "peer" not in params else (int(params["gpu"]), int(params["peer"]))
-        )
-        try:
-            value = matrix[row][column]
-        except IndexError:
-            value = None
         ends = [int(params[key]) for key in ("gpu", "peer") if key in params]
+        row, column = (0, *ends)[-2:]
+        value = matrix[row][column] if row < len(matrix) and column < len(matrix[row]) else None
         busy = disturbed(output.folder, {output.node: ends})
         yield Read("bandwidth", value, "GB/s", Better.HIGHER, params, disturbed=busy)
 

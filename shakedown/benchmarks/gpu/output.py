@@ -19,6 +19,8 @@ _FIELD = re.compile(r"(?P<name>[a-z][A-Za-z0-9_.]*)(?: \[(?P<unit>[A-Za-z%/]+)\]
 _FAILED = re.compile(
     r"NVIDIA-SMI has failed|No devices were found|Failed to initialize NVML|Unable to determine"
 )
+# Of one GPU that is gone, or hung, where it lists others still.
+LOST = re.compile(r"Unable to determine the device handle|GPU is lost|[Rr]equires [Rr]eset")
 # What nvidia-smi prints without a query: `-q`, its table, `-x`.
 _REPORT = re.compile(r"=+NVSMI LOG=+|\| NVIDIA-SMI |<nvidia_smi_log>")
 
@@ -35,6 +37,7 @@ _ABSENT = {
     *("[N/A]", "N/A", "[Not Supported]", "Not Supported"),
     "[Requested functionality has been deprecated]",
 }
+_ERROR = re.compile(r"\[[A-Z]|ERR!")  # of a GPU that does not answer: "[Unknown Error]"
 # What a maker has written into the board, or has not: platform.chassis_serial_number.
 _MAYBE_BLANK = "platform."
 
@@ -71,6 +74,7 @@ class QueryResult(Record):
     tool: Literal["nvidia-smi query"] = "nvidia-smi query"
     units: dict[str, str]  # field: unit (MiB, W, MHz, %), of the fields whose unit is known
     gpus: tuple[dict[str, Value], ...]  # none only of lists that may be empty, as of processes
+    warnings: tuple[str, ...] = ()  # what it says of a board beside the table, as of a corrupted infoROM
 
 
 def parse_nvidia_smi(
@@ -103,7 +107,12 @@ def parse_topology(text: str, *, file: str | Path | None = None) -> TopologyResu
 
 
 def parse_query(
-    text: str, *, file: str | Path | None = None, fields: Sequence[str] = (), samples: bool = False
+    text: str,
+    *,
+    file: str | Path | None = None,
+    fields: Sequence[str] = (),
+    samples: bool = False,
+    strict: bool = True,
 ) -> QueryResult:
     """Parse `nvidia-smi --query-gpu=FIELDS --format=csv[,noheader][,nounits]`.
 
@@ -112,18 +121,20 @@ def parse_query(
         file: the name to quote when it is refused.
         fields: the fields asked for, in order; needed with `noheader`, checked against a header.
         samples: the query was repeated (--loop): a GPU may stand there more than once.
+        strict: if not, an error in a cell ("[GPU requires reset]") is kept as the words that it is, and what
+            it says of a GPU that is lost is a warning.
 
     Raises BadInput: a GPU twice, a row with other columns than the header, text where a number is due, an
     error in a cell, a last line that was cut off.
     """
     source = TextSource(text, file)
-    _refuse_failure(source)
-    return _query(source, fields, samples=samples)
+    _refuse_failure(source, strict)
+    return _query(source, fields, samples=samples, strict=strict)
 
 
-def _refuse_failure(source: TextSource) -> None:
+def _refuse_failure(source: TextSource, strict: bool = True) -> None:
     for line in source.lines:
-        if _FAILED.search(line.text):
+        if _FAILED.search(line.text) and (strict or not LOST.search(line.text)):
             fix = "mend the driver, then capture it again"
             source.refuse(f"nvidia-smi failed: {quote(line.text.strip())}", line=line, fix=fix)
         if _REPORT.match(line.text.strip()):
@@ -190,8 +201,13 @@ def _nics(source: TextSource, lines: list[Line], names: list[str]) -> dict[str, 
     return nics
 
 
-def _query(source: TextSource, fields: Sequence[str], *, samples: bool = False) -> QueryResult:
+def _query(
+    source: TextSource, fields: Sequence[str], *, samples: bool = False, strict: bool = True
+) -> QueryResult:
     lines = [line for line in source.lines if line.text.strip()]
+    aside = re.compile("WARNING: " if strict else "WARNING: |Unable to determine the device handle")
+    warnings = [line.text.strip() for line in lines if aside.match(line.text)]
+    lines = [line for line in lines if line.text.strip() not in warnings] or lines
     names, units = list(fields), {}
     # Only a header consists of field names alone: a row has a number, a capital or a bracket somewhere.
     header = [_FIELD.match(cell.strip()) for cell in lines[0].text.split(",")]
@@ -211,10 +227,10 @@ def _query(source: TextSource, fields: Sequence[str], *, samples: bool = False) 
     may_be_empty = not set(_IDENTITY).isdisjoint(names) and names[0].startswith(("gpu_", "pid"))
     if not source.terminated or not (lines or may_be_empty):
         source.ends_before("the end of the table", fix="capture it again")
-    gpus = tuple(_gpu(source, line, names, units) for line in lines)
+    gpus = tuple(_gpu(source, line, names, units, strict) for line in lines)
     if not samples:
         _refuse_twice(source, lines, gpus)
-    return source.build(QueryResult, units=units, gpus=gpus)
+    return source.build(QueryResult, units=units, gpus=gpus, warnings=tuple(warnings))
 
 
 def _refuse_twice(source: TextSource, lines: list[Line], gpus: Sequence[dict[str, Value]]) -> None:
@@ -229,11 +245,17 @@ def _refuse_twice(source: TextSource, lines: list[Line], gpus: Sequence[dict[str
             seen.add(key)
 
 
-def _gpu(source: TextSource, line: Line, names: list[str], units: dict[str, str]) -> dict[str, Value]:
+def _gpu(
+    source: TextSource, line: Line, names: list[str], units: dict[str, str], strict: bool
+) -> dict[str, Value]:
     cells = [cell.strip() for cell in line.text.split(",")]
     if len(cells) != len(names):
         source.refuse(f"a row of {len(cells)} columns, {len(names)} are due", line=line)
-    return {name: _value(source, line, name, cell, units) for name, cell in zip(names, cells, strict=True)}
+    row: dict[str, Value] = {}
+    for name, cell in zip(names, cells, strict=True):
+        error = not strict and _ERROR.match(cell) and cell not in _ABSENT
+        row[name] = cell if error else _value(source, line, name, cell, units)
+    return row
 
 
 def _value(source: TextSource, line: Line, name: str, cell: str, units: dict[str, str]) -> Value:
@@ -258,7 +280,8 @@ def _value(source: TextSource, line: Line, name: str, cell: str, units: dict[str
 
 
 # nvbandwidth (0.4 to 0.8; read from json_output.cpp): bandwidths are GB/s = 10^9 byte/s, latencies
-# nanoseconds; the tool names the unit at the end of a test's description. "N/A" (a GPU with itself) is None.
+# nanoseconds; the tool names the unit at the end of a test's description. "N/A" is None, and no part of the
+# sum: a GPU with itself, or with one that it could not reach.
 
 Status = Literal["Passed", "Waived", "Not Found", "Error", "Running"]
 Matrix = tuple[tuple[Amount | None, ...], ...]
@@ -392,10 +415,6 @@ def _matrix(source: TextSource, case: _Case) -> Matrix:
     matrix = tuple(
         tuple(None if word == "N/A" else source.number(word, case.name) for word in row) for row in rows
     )
-    # "N/A" is a GPU with itself: the diagonal of a square, and nothing else.
-    absent = [(i, j) for i, row in enumerate(rows) for j, word in enumerate(row) if word == "N/A"]
-    if absent and absent != [(i, i) for i in range(len(rows))]:
-        source.refuse(f"{case.name}: N/A beside the diagonal of the matrix")
     total, slack = 0.0, 0.0
     for value, word in zip(chain(*matrix), chain(*rows), strict=True):
         if value is not None:

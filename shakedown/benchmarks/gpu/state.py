@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from shakedown.benchmarks.base.contract import JobSettings
-from shakedown.benchmarks.gpu.output import TopologyRow, parse_query, parse_topology
+from shakedown.benchmarks.gpu.output import LOST, QueryResult, TopologyRow, parse_query, parse_topology
 from shakedown.physics.host_links import MODELS, by_name
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Name, Params, Record, shape
@@ -47,6 +47,8 @@ class GpuState(Record):
     # It must hold no other error of hardware either: a fatal SXid of an NVSwitch, memory beyond correction,
     # a fatal error of a PCIe link, a NIC that is too hot.
     hardware: bool = True
+    # What is of before the job is a cell of its own, `earlier`, with its age; no: it counts with the job's.
+    earlier: bool = True
     mig: bool = True  # MIG is off: a GPU in parts has no NVLinks and gives each part a share
     fabric: bool = True  # the NVLink fabric behind a GPU is up, where it has one (fabric manager, NVSwitch)
 
@@ -79,7 +81,7 @@ class GpuNode(Record):
 
 
 # Checks that orders of earlier releases did not have.
-_LATER = ("hardware", "mig", "fabric")
+_LATER = ("hardware", "earlier", "mig", "fabric")
 
 
 class GpuNodeSettings(JobSettings, GpuNode):
@@ -128,6 +130,13 @@ def gpu_checks(state: GpuState) -> tuple[str, ...]:
     return tuple(name for name, wanted in asked.items() if wanted)
 
 
+def kernel_checks(state: GpuState) -> tuple[str, ...]:
+    """Return the names of the checks on a node's kernel log, in order."""
+    asked = {"xid": state.xid, "hardware": state.hardware}
+    asked["earlier"] = state.earlier and any(asked.values())
+    return tuple(name for name, wanted in asked.items() if wanted)
+
+
 def plan_gpu_node(draft: PlanDraft, stage: GpuNode) -> None:
     """Every GPU's state, and every test of nvbandwidth on every GPU or pair; one job for all nodes."""
     nodes = gpu_nodes(draft)
@@ -136,10 +145,7 @@ def plan_gpu_node(draft: PlanDraft, stage: GpuNode) -> None:
     if stage.state.model is None and isinstance(bought, str) and by_name(bought):
         stage = stage.model_copy(update={"state": stage.state.model_copy(update={"model": bought})})
     cells: list[tuple[Params, list[str]]] = [({"check": "count"}, list(nodes))]
-    if stage.state.xid:
-        cells.append(({"check": "xid"}, list(nodes)))
-    if stage.state.hardware:
-        cells.append(({"check": "hardware"}, list(nodes)))
+    cells += [({"check": check}, list(nodes)) for check in kernel_checks(stage.state)]
     for check in gpu_checks(stage.state):
         for gpu in range(max(gpus.values())):
             cells.append(({"check": check, "gpu": gpu}, [node for node in nodes if gpus[node] > gpu]))
@@ -190,6 +196,7 @@ class Gpu(Record):
     remap_failed: bool | None
     numa: int | None
     limit_w: float | None = None
+    unread: str = ""  # fields in whose place nvidia-smi gives an error
 
 
 # Absent is not zero: a field that the driver does not report is None, and code that needs it must say that it
@@ -198,6 +205,7 @@ class Gpu(Record):
 # `nvidia-smi nvlink --status`: "GPU 0: NVIDIA H200 (UUID: ...)", then "Link 0: 26.562 GB/s" or "<inactive>".
 _GPU = re.compile(r"GPU (\d{1,4}): ")
 _LINK_LINE = re.compile(r"\s+Link (\d{1,3}): (?:(\d+(?:\.\d+)?) GB/s|<inactive>)\s*\Z")
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _MASK = re.compile(r"0x[0-9a-fA-F]{1,16}\Z")
 _LINKS_HIDDEN = "not supported for Devices in MIG mode"  # said instead of a GPU's links
 _UNKNOWN_FIELD = "is not a valid field to query"  # of a driver that has not what the field is about
@@ -212,6 +220,8 @@ class _Command(Record):
 
 class _Kernel(_Command):
     now_s: float | None = None  # since boot; None: a look of earlier releases
+    strange: int = 0  # lines that seem to tell of hardware, in a form that is not known
+    oldest_s: float | None = None  # of the first line that the log still has, since boot; None: not known
 
 
 class _Look(Record):
@@ -233,19 +243,24 @@ class GpuLook(Record):
     node: Name
     taken: datetime | None
     gpus: tuple[Gpu, ...]
+    warnings: tuple[str, ...] = ()  # of nvidia-smi, beside its table
+    lost: tuple[str, ...] = ()  # what it says of GPUs that are gone, or hung
     topology: tuple[TopologyRow, ...] | None
     users: dict[str, tuple[str, ...]] | None  # processes by GPU's UUID, `process 1105 (638 MiB)`
     no_users: str = ""  # why nvidia-smi does not tell them
     kernel: tuple[str, ...] | None  # lines that tell of hardware; None: the kernel log cannot be read
     no_kernel: str = ""  # why
     kernel_read_s: float | None = None  # when, since boot, as the lines' own times are
+    kernel_from_s: float | None = None  # what the log had, since boot
+    strange_lines: int = 0  # not among `kernel`
 
 
 def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     """Parse one look. Raises BadInput: not such a file, or nvidia-smi's list of GPUs cannot be read."""
     look = read_as(_Look, text, file=file, about="not a look at GPUs", fix="run it again")
     listed = look.commands.get("gpus")
-    if listed is None or listed.exit_code != 0:
+    said = "" if listed is None else f"{listed.out}\n{listed.error}"
+    if listed is None or (listed.exit_code != 0 and not LOST.search(said)):
         raise BadInput(
             f"nvidia-smi did not list the GPUs: {_words(listed)}", fix="mend the driver", file=file
         )
@@ -253,7 +268,10 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     remapped = _by_uuid(_out(look, "remapped"), file)
     mig, fabric = (_asked(look, name, file) for name in ("mig", "fabric"))
     gpus = []
-    for row in parse_query(listed.out, file=file).gpus:
+    # With a GPU that is lost, it may list some of the others, or none.
+    none = listed.exit_code != 0 and "," not in listed.out
+    table = QueryResult(units={}, gpus=()) if none else parse_query(listed.out, file=file, strict=False)
+    for row in table.gpus:
         index, uuid = _whole(row.get("index")), str(row.get("uuid"))
         if index is None:
             raise BadInput("a GPU without an index", file=file)
@@ -276,6 +294,9 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
                 remap_failed=_flag(remap.get("remapped_rows.failure")),
                 numa=look.numa.get(sysfs_address(pci)),
                 limit_w=_watts(row.get("power.limit")),
+                unread=", ".join(f"{n} is {v}" for n, v in row.items() if str(v).startswith(("[", "ERR!")))[
+                    :200
+                ],
             )
         )
     topology, asked = _out(look, "topology"), look.commands.get("processes")
@@ -283,11 +304,18 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     return GpuLook(
         node=look.node,
         gpus=tuple(gpus),
+        warnings=table.warnings,
+        lost=(
+            *(line for line in said.splitlines() if LOST.search(line) and not line[:1].isdigit()),
+            *(f"GPU {gpu.index}: {gpu.unread}" for gpu in gpus if LOST.search(gpu.unread)),
+        ),
         topology=_topology(topology, file) if topology else None,
         users=_users(asked.out) if asked and told else None,
         no_users="" if told else _words(asked),
         taken=_moment(look.taken),
-        kernel=tuple(look.kernel.out.splitlines()) if look.kernel.exit_code == 0 else None,
+        kernel_from_s=look.kernel.oldest_s,
+        strange_lines=look.kernel.strange,
+        kernel=tuple(_COLOURS.sub("", look.kernel.out).splitlines()) if look.kernel.exit_code == 0 else None,
         no_kernel=" ".join(look.kernel.error.split())[:500],
         kernel_read_s=look.kernel.now_s,
     )
@@ -396,7 +424,7 @@ def _by_uuid(text: str, file: str | Path | None) -> dict[str, dict[str, object]]
     rows: tuple[Mapping[str, object], ...] = ()
     if text.strip():
         with contextlib.suppress(BadInput):
-            rows = parse_query(text, file=file).gpus
+            rows = parse_query(text, file=file, strict=False).gpus
     return {str(row.get("gpu_uuid", row.get("uuid"))): dict(row) for row in rows}
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.journal import Clock, Journal, job
-from shakedown.onnode.node_reader import SOCKET, config_spaces
 from shakedown.onnode.noted import node_name
 from shakedown.onnode.software import enter, ordered
 from shakedown.onnode.topology_probe import registers
 from shakedown.records.program import SOURCE, WORKLOADS, own_python
+from shakedown.run.service import NODE, config_spaces
 
 _READY_S = 120.0
 
@@ -72,7 +72,7 @@ def topology() -> dict[str, Any]:
     return with_registers(document)
 
 
-def with_registers(document: dict[str, Any], service: str = SOCKET) -> dict[str, Any]:
+def with_registers(document: dict[str, Any], service: str = NODE) -> dict[str, Any]:
     """Return the probe's document with the registers that only root may read, from the node's own service.
 
     Without them switches are told from ports by their number alone.

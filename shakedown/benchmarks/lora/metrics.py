@@ -71,7 +71,10 @@ def _as_set(result: TrainerResult, output: Output[TrainingSpec]) -> None:
         name: wanted for name, wanted in told.items() if spec.real or getattr(header, name) is not None
     }
     if (shape := physics.SHAPES.get(spec.model)) is not None:
-        ordered["parameters"] = shape.parameters
+        ordered |= {
+            "parameters": shape.parameters,
+            "trainable_parameters": shape.lora_parameters_qkvo(spec.lora_rank),
+        }
     for name, wanted in ordered.items():
         if (found := getattr(header, name)) != wanted:
             raise BadInput(f"trained with {name} {found}, ordered was {wanted}", file=file)

@@ -18,7 +18,7 @@ from shakedown.records.tool_text import Line, TextSource, quote
 # Read from NCCL's source (src/debug.cc, src/init.cc, src/transport/*.cc, src/enqueue.cc), 2.18 to 2.30.
 
 LOG_LINE = re.compile(
-    r"(?:\[[0-9][0-9T:., +-]*\] )?(?P<host>[^\s:]+):(?P<pid>[0-9]+):(?P<tid>[0-9]+) (?:\[[0-9]+\] )?"
+    r"(?:\[[0-9][0-9T:., +-]*\] )?(?P<host>[^\s:]+):(?P<pid>[0-9]+):(?P<tid>[0-9]+) (?:\[-?[0-9]+\] )?"
     r"(?:(?:[0-9.]+ )?\S+:[0-9]+ (?:\(\S*\) )?)?NCCL (?P<level>INFO|WARN|TRACE|CALL) ?(?P<message>.*)\Z"
 )
 # NCCL writes each line from a buffer of 1024 characters (debug.cc); host, time and file go before them.
@@ -26,7 +26,7 @@ LONGEST_LINE = 8192
 # What a line has before its message. Many lines of LONGEST_LINE must not cost a look from each character on
 # to the line's end, so neither expression has an open end.
 _LEVEL = re.compile(r"NCCL (?:INFO|WARN) ")
-_FRONT = re.compile(r"[^\s:]:[0-9]+:[0-9]+ \[[0-9]+\] ")
+_FRONT = re.compile(r"[^\s:]:[0-9]+:[0-9]+ \[-?[0-9]+\] ")
 _VERSION = re.compile(r"NCCL version ([0-9]\S*)\Z")
 _N = r"[0-9]{1,18}"
 _CHANNEL = re.compile(
@@ -62,6 +62,10 @@ _FUSED = re.compile(r"\[([0-9]{1,4})\]=\{([^{}]{1,1024})\}")
 _IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={\[]{1,64}):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
 # Ports that NCCL uses as one (since 2.21, and plugins): `Made virtual device [2] name=mlx5_0+mlx5_1 ...`.
 _MERGED = re.compile(r"NET/\w+ : Made virtual device \[([0-9]{1,4})\] name=([^\s:={\[]{1,130})(?: |\Z)")
+# Each device as it is found (net_ib.cc, 2.26 to 2.28): `NET/IB: [0] mlx5_0:uverbs0:1/RoCE provider=Mlx5 ...`.
+_FOUND = re.compile(
+    r"NET/\w+ ?: \[[0-9]{1,4}\] ([^\s:]{1,64}):[^\s:]{1,64}:[0-9]{1,3}/(\w+) (?:provider=\S{1,40} )?speed="
+)
 # How NCCL or a plugin lists its RDMA devices: gIB says `NET/gIB : Using [0]mlx5_0:1/RoCE`.
 _USING = re.compile(r"NET/(?!Socket )(?:AWS )?[\w-]{1,40} ?: Using \[")
 # Told as INFO and an event all the same: a NIC that is lost while the others go on, one that changes its rate
@@ -93,6 +97,7 @@ class _Log:
         self.versions: dict[str, None] = {}
         self.networks: dict[str, None] = {}
         self.devices: dict[NcclIbDevice, None] = {}
+        self.links: dict[tuple[str, str], str] = {}  # by host and device
         self.missing: dict[str, None] = {}
         self.interfaces: dict[NcclSocketDevice, None] = {}
         self.refusals: dict[str, None] = {}
@@ -163,13 +168,13 @@ class _Log:
                 self.missing[host] = None
             for index, name, port, link in devices:
                 fields = {"index": int(index), "name": name, "port": int(port), "link": link}
+                self.links[host, name] = link
                 self.devices[self.source.build(NcclIbDevice, line=line, host=host, **fields)] = None
+        elif found := _FOUND.match(message):
+            # Data Direct is a second way to the same port (since 2.26, net_ib.cc).
+            self.links |= {(host, found[1]): found[2], (host, f"{found[1]}_dma"): found[2]}
         elif merged := _MERGED.match(message):
-            known = {device.name: device for device in self.devices if device.host == host}
-            links = {known[name].link for name in merged[2].split("+") if name in known}
-            link = links.pop() if len(links) == 1 else "unknown"
-            fields = {"index": int(merged[1]), "name": merged[2], "port": 1, "link": link}
-            self.devices[self.source.build(NcclIbDevice, line=line, host=host, **fields)] = None
+            self._merged(host, int(merged[1]), merged[2].split("+"))
         elif message.startswith("NET/Socket : Using"):
             for index, name in _SOCKET.findall(message):
                 fields = {"index": int(index), "name": name}
@@ -180,6 +185,22 @@ class _Log:
             self.dmabuf.add((host, message.rsplit(" ", 1)[1]))
         elif "GPU Direct RDMA Disabled" in message:
             self.refusals[message] = None
+
+    def _merged(self, host: str, index: int, ports: list[str]) -> None:
+        links = {self.links.get((host, port), "unknown") for port in ports}
+        link, name = links.pop() if len(links) == 1 else "unknown", "+".join(ports)
+        self.devices[
+            self.source.build(NcclIbDevice, host=host, index=index, name=name, port=1, link=link)
+        ] = None
+
+    def _merged_untold(self, channels: list[NcclChannel]) -> None:
+        """Take up the third device of a host that lists two: NCCL can have merged no others."""
+        own: dict[str, dict[int, str]] = {}
+        for device in self.devices:
+            own.setdefault(device.host, {})[device.index] = device.name
+        for host in {c.host for c in channels if (c.network, c.net_device) == ("IB", 2)}:
+            if own.get(host, {}).keys() == {0, 1}:
+                self._merged(host, 2, [own[host][0], own[host][1]])
 
     def _channel(self, line: Line, host: str, message: str) -> None:
         match = _CHANNEL.match(message)
@@ -271,6 +292,7 @@ class _Log:
         )
         names = Counter(_name(channel) for channel in self.channels)
         net = [channel for channel in self.channels if channel.transport == "NET"]
+        self._merged_untold(net)
         nodes = max(self.nodes) if self.nodes else None
         sockets = any(channel.network == "Socket" for channel in net)
         return self.source.build(

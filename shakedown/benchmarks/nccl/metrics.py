@@ -33,6 +33,7 @@ from shakedown.physics.collectives import Collective, least_crossing_bytes
 from shakedown.records.base import Better, Params
 from shakedown.records.reading import BadInput
 from shakedown.records.results import RunProblem
+from shakedown.records.tool_text import OF_SETTINGS
 from shakedown.run.server_power import power_during
 from shakedown.statistics.robust import median
 
@@ -49,8 +50,7 @@ def judge_log(
     used: dict[str, set[str]] = {}
     for rank in log.ranks:
         used.setdefault(rank.host, set()).add(rank.bus_id)
-    many = sorted(len(buses) for buses in used.values())
-    planned = sorted(gpus.values())
+    many, planned = sorted(len(buses) for buses in used.values()), sorted(gpus.values())
     yield Deviation("ranks", int(many != planned), f"GPUs by host: {many}, {planned} planned")
     yield _intra_node(log, expect.intra_node, len(gpus), max(planned))
     yield _nvls(log.nvls_channels, expect.nvls)
@@ -126,7 +126,7 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
     strange |= {c.transport for c in log.channels if c.transport not in TRANSPORTS}
     unknown = sorted(strange - {"Socket", *expect.plugins})
     names = {(d.host, d.index): d for d in log.ib_devices}
-    links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names}  # type: ignore[index]
+    links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names} - {"unknown"}  # type: ignore[index]
     if sockets:
         text = f"{len(sockets)} of {len(net)} connections between nodes go by Socket: TCP fallback, no RDMA"
         yield Deviation("network", 1, text)
@@ -176,18 +176,23 @@ def _nics(
     used: dict[str, set[str]] = {}
     for channel in net:
         device = names.get((channel.host, channel.net_device if channel.net_device is not None else -1))
-        # One that is made of several ports counts for each of them.
-        used.setdefault(channel.host, set()).update(device.name.split("+") if device else ["unknown"])
+        used.setdefault(channel.host, set()).update(_ports(device.name) if device else ["unknown"])
     # Host names of the log need not be Slurm's names of the nodes: what the nodes use is compared as a whole.
     has = sorted(sorted(devices) for devices in used.values())
     want = sorted(sorted(devices) for devices in planned.values())
     missing = sorted({n for devices in want for n in devices} - {n for devices in has for n in devices})
     text = f"NICs used by host: {has}, {want} planned"
-    if "unknown" in {n for devices in has for n in devices}:
-        return Deviation("nics", None, f"the log does not tell which NICs are used, {want} planned"[:900])
+    if silent := sorted(host for host, devices in used.items() if "unknown" in devices):
+        text = f"the log does not tell which NICs {', '.join(silent)} used, {want} planned"
+        return Deviation("nics", None, text[:900])
     if missing:
         text += f": {', '.join(missing)} carry nothing"
     return Deviation("nics", int(has != want), text[:900])
+
+
+def _ports(name: str) -> list[str]:
+    """Return the NICs of a device of NCCL's: of a merged one, or by a second way to GPUs (Data Direct)."""
+    return [part.removesuffix("_dma") for part in name.split("+")]
 
 
 METRIC = "server_power"
@@ -338,9 +343,8 @@ def _checked(run: NcclResult, output: Output[NcclSettings], file: Path) -> NcclR
             f"{order.iterations} after {order.warmup} were planned"
         )
     elif run.aggregated_iterations > 1 or run.cuda_graph:
-        what = (
-            f"agg iters: {run.aggregated_iterations}, graph: {run.cuda_graph}: calls one by one were planned"
-        )
+        how = f"agg iters: {run.aggregated_iterations}, graph: {run.cuda_graph}"
+        what = f"{how}: calls one by one were planned"
     elif strange := {row.redop for row in run.rows} - {"sum", "none"}:
         what = f"it reduced by {', '.join(sorted(strange))}, sum was planned"
     elif run.validation == 0 or not checked(run.rows, operation):
@@ -387,13 +391,6 @@ def _message_bytes(choice: NcclChoice, ranks: int) -> int:
     return choice.size_bytes * (ranks if choice.operation in ("AllGather", "ReduceScatter") else 1)
 
 
-# Warnings that tell of a host's settings and of no event: each is looked at elsewhere or costs nothing (RCCL,
-# src/init.cc; NCCL, src/plugin/*.cc: no tuner or profiler was installed; ANP warns that it was loaded).
-_OF_SETTINGS = re.compile(
-    r"Missing \"iommu=pt\"|NUMA auto balancing|MSCCL\+\+: |(?:TUNER|PROFILER)/Plugin: |ANP plugin loaded "
-)
-
-
 def nccl_log(output: Output[NcclSettings]) -> Iterator[Value]:
     """Yield 0 or 1 for each check of the way that the data went.
 
@@ -402,11 +399,11 @@ def nccl_log(output: Output[NcclSettings]) -> Iterator[Value]:
     log = parse_nccl_log(output.text, file=output.file)
     order = output.order
     pinning = [judge_pinning(output.folder, order.gpus)] if order.expect.pinned else []
-    events = [said for said in log.warnings if not _OF_SETTINGS.search(said)]
-    disturbed = f"NCCL warned of something on {events[0]}" if events else ""
-    disturbed += f" (and {len(events) - 1} more)" if len(events) > 1 else ""
+    events = [said for said in log.warnings if not OF_SETTINGS.search(said)]
+    more = f" (and {len(events) - 1} more)" if len(events) > 1 else ""
+    warned = f"NCCL warned of something on {events[0]}{more}" if events else ""
     for found in (*judge_log(log, order.expect, order.gpus), *pinning):
-        yield found.read({})._replace(disturbed=disturbed)
+        yield found.read({})._replace(disturbed=warned)
 
 
 def moved(output: Output[NcclSettings]) -> Iterator[Moved]:
@@ -450,7 +447,7 @@ def moved_over(output: Output[NcclSettings]) -> Iterator[Moved]:
     if largest < _SPREAD_BYTES or not spread or len(nodes) < 2 or order.split != "none":
         return
     log = parse_nccl_log(output.text, file=output.file)
-    names = {(d.host, "IB", d.index): d.name.split("+") for d in log.ib_devices}
+    names = {(d.host, "IB", d.index): _ports(d.name) for d in log.ib_devices}
     names |= {(d.host, "Socket", d.index): [d.name] for d in log.socket_devices}
     ways: dict[str, dict[str, set[str]]] = {}
     for c in (c for c in log.channels if c.transport == "NET"):

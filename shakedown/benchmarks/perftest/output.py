@@ -344,12 +344,17 @@ class _Text:
             for word, what in zip(words[2:5], ("BW peak", "BW average", "MsgRate"), strict=True)
         )
         # perftest computes both from the same count and time, so a difference means that a digit was lost.
-        per_message = (size / 2**20 if unit == "MiB/s" else size * 8 / 1e9) * 1e6
-        slack = half_digit(str(words[3])) + half_digit(str(words[4])) * per_message
-        if not abs(average - rate * per_message) <= 1.01 * slack + 1e-9 * average:
+        halves = half_digit(str(words[3])), half_digit(str(words[4]))
+        agree = {
+            one: abs(average - rate * each) <= 1.01 * (halves[0] + halves[1] * each) + 1e-9 * average
+            for one, each in (("MiB/s", size / 2**20 * 1e6), ("Gb/s", size * 8 / 1e9 * 1e6))
+        }
+        if not agree[unit]:
             what = f"average {average} {unit} and {rate} million messages/s of {size} bytes"
-            fix = "run the test again; the output is damaged"
-            self.source.refuse(f"{what} contradict each other", line=line, fix=fix)
+            what, fix = f"{what} contradict each other", "run the test again; the output is damaged"
+            if other := next(filter(agree.get, agree), None):
+                what, fix = f"its heading says {unit}, its rows are in {other}: another unit", "see the tool"
+            self.source.refuse(what, line=line, fix=fix)
         factor = 1.0 if unit == "Gb/s" else GBPS_PER_MIB_PER_S
         return self.source.build(
             BandwidthRow,

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shakedown.collect.run import hold_against_raw
 from shakedown.daytwo.compare.paired_metrics import Comparison, ComparisonSettings, compare
 from shakedown.judge.judged import judge_run
 from shakedown.judge.verdict import Judged, JudgedItem
@@ -200,6 +201,7 @@ def compare_folders(
 
 
 def _side(folder: Path) -> RunSide:
+    hold_against_raw(folder)
     run = Run(folder)
     inventory = run.inventory()
     if inventory is None:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from shakedown.collect.run import hold_against_raw
 from shakedown.collect.twice import own_digests
 from shakedown.daytwo.history.store import (
     HOSTS,
@@ -32,6 +33,7 @@ from shakedown.records.reading import BadInput
 from shakedown.records.results import Snapshot
 from shakedown.records.wording import count
 from shakedown.records.writing import write_aside
+from shakedown.report.seal import changed_since
 from shakedown.run.folder import Run, job_folders
 
 # Of how many outputs an entry keeps the digest: the least ones, which two copies of any run have in common.
@@ -55,10 +57,14 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
         now: the present time.
         at: when the run was made, if its own clock was wrong.
 
-    Raises BadInput: the run is another cluster's, a copy of one that is there, holds no value, or its clock
-    jumped; or the disk is full. Nothing is changed then.
+    Raises BadInput: the run is another cluster's, not as it was sealed, a copy of one that is there, without
+    values or with other ones than its raw files give, or its clock jumped; or the disk is full. Nothing is
+    changed then.
     """
+    if changed := changed_since(folder):
+        raise BadInput(changed, fix="take in the run as it was sealed", file=folder)
     with no_cycle_search():
+        notice = hold_against_raw(folder)
         run = Run(folder)
         judged = judge_run(run, keep=True)
         values = node_values(judged.cells)
@@ -103,7 +109,8 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
         )
         hosts, states = _inventory_tables(opened, inventory, entry.run, time)
         opened.add(entry, values_table(values, entry.run, time), hosts, states)
-    return f"{entry.run}: {count(entry.rows, 'value')} of {count(entry.nodes, 'node')}"
+    taken = f"{entry.run}: {count(entry.rows, 'value')} of {count(entry.nodes, 'node')}"
+    return f"{taken}; {notice}" if notice else taken
 
 
 def _known(store: HistoryStore, run: str, content: str, folder: Path) -> str:

@@ -28,7 +28,7 @@ from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput, loads, read_bytes
 from shakedown.records.results import Snapshot
 from shakedown.records.verdict import CellVerdict
-from shakedown.records.writing import settle, write_aside
+from shakedown.records.writing import lock_file, settle, write_aside
 
 WHOLE_JOB = "*"  # a value over more nodes than a pair belongs to none of them. No node can have this name.
 # A run whose own times differ by more than this from the time of its plan was made while a clock jumped.
@@ -303,7 +303,7 @@ class HistoryStore:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the store for writing, as it is now. Raises BadInput if another process holds it."""
-        with (self.layout.root / ".lock").open("w") as lock:
+        with lock_file(self.layout.root / ".lock") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

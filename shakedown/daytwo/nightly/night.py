@@ -39,7 +39,7 @@ from shakedown.records.base import Document, Outcome, to_json
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput
 from shakedown.records.verdict import Verdict
-from shakedown.records.writing import write_aside
+from shakedown.records.writing import lock_file, write_aside
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.run.folder import JOBS, Run, write_plan, write_verdict
 from shakedown.slurm.client import NodeState, Slurm
@@ -264,7 +264,7 @@ class Nightly:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         self.state.mkdir(parents=True, exist_ok=True)
-        with (self.state / "nightly.lock").open("w") as lock:
+        with lock_file(self.state / "nightly.lock") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

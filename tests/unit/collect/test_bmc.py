@@ -4,12 +4,8 @@ The BMCs here are a small HTTPS server and a script in ipmitool's place; no real
 """
 
 import base64
-import http.server
 import json
 import shutil
-import ssl
-import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +23,7 @@ from shakedown.collect.server_watts import (
 )
 from shakedown.records.reading import BadInput
 from shakedown.run.server_power import power_during
+from tests.kit.bmc import CHASSIS, POWER, ROOT, TREE, make_certificate, redfish
 from tests.kit.cases import cases
 from tests.kit.refusal import refused
 from tests.unit.daytwo.sweep_runs import write_run
@@ -42,16 +39,6 @@ DCMI = """
     Power reading state is:                   activated
 
 """
-ROOT, CHASSIS = "/redfish/v1/Chassis", "/redfish/v1/Chassis/System.Embedded.1"
-METRICS = {"EnvironmentMetrics": {"@odata.id": f"{CHASSIS}/EnvironmentMetrics"}}
-POWER = {"Power": {"@odata.id": f"{CHASSIS}/Power"}}
-TREE = {
-    ROOT: {"Members": [{"@odata.id": CHASSIS}, {"@odata.id": "/redfish/v1/Chassis/Enclosure"}]},
-    CHASSIS: {**METRICS, **POWER},
-    "/redfish/v1/Chassis/Enclosure": {"Name": "drives"},
-    f"{CHASSIS}/EnvironmentMetrics": {"PowerWatts": {"Reading": 1393.2}},
-    f"{CHASSIS}/Power": {"PowerControl": [{"PowerConsumedWatts": 1390}, {"PowerConsumedWatts": 40}]},
-}
 
 
 def test_dcmi():
@@ -132,54 +119,15 @@ def bmc(tmp_path) -> dict:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> Path:
-    """A certificate of localhost, signed by itself, with its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj"]
-    command += ["/CN=localhost"]
-    command += [
-        "-addext",
-        "subjectAltName=DNS:localhost",
-        "-keyout",
-        folder / "key.pem",
-        "-out",
-        folder / "ca.pem",
-    ]
-    subprocess.run([*map(str, command)], check=True, capture_output=True)
-    return folder
+    """A certificate of localhost with its key."""
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture
 def server(certificate) -> Iterator[tuple[int, dict, list]]:
-    """A BMC over HTTPS: (port, its resources, what it was asked for and with which header)."""
-    tree, asked = dict(TREE), []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            asked.append((self.path, self.headers["Authorization"]))
-            resource = tree.get(self.path, 404)
-            status, body = (
-                (resource, b"{}") if isinstance(resource, int) else (200, json.dumps(resource).encode())
-            )
-            self.send_response(status)
-            if status == 302:
-                self.send_header("Location", "https://elsewhere/redfish/v1/Chassis")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "ca.pem", certificate / "key.pem")
-    found = http.server.ThreadingHTTPServer(("localhost", 0), Handler)
-    found.socket = context.wrap_socket(found.socket, server_side=True)
-    threading.Thread(target=found.serve_forever, daemon=True).start()
-    yield found.server_port, tree, asked
-    found.shutdown()
-    found.server_close()
+    """A BMC over HTTPS."""
+    with redfish(certificate) as served:
+        yield served
 
 
 def test_redfish_over_tls(bmc, server, certificate):

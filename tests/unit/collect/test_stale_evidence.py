@@ -343,6 +343,19 @@ def test_a_port_that_counted_less_than_was_moved_was_set_back(recorded_run, shak
     assert {cell.rpartition("/")[2] for cell in cells} == {"port=swp1"}
 
 
+@pytest.mark.parametrize("value", [(1 << 64) - 1, (1 << 32) - 1])
+def test_what_a_switch_did_not_answer_is_no_loss(recorded_run, shakedown, value):
+    """Catches: 1.8e19 packets dropped at a port whose counter is all ones."""
+    run = recorded_run("lab_healthy")
+    with edited(run / "raw/switches.fabric/leaf0.after.json") as reading:
+        links = json.loads(reading["outputs"]["links"]["stdout"])
+        next(link["stats64"] for link in links if link["ifname"] == "swp1")["tx"]["dropped"] = value
+        reading["outputs"]["links"]["stdout"] = json.dumps(links)
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells and all("port=swp1" in cell and "not read" in c.reason for cell, c in cells.items()), cells
+
+
 def edit_json(path: Path, **changes: object) -> None:
     """Change keys of a file; None takes one away."""
     content = json.loads(path.read_text()) | changes

@@ -2,20 +2,23 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.base.contract import rails_of
 from shakedown.collect.outputs import Told
-from shakedown.collect.surroundings import beside_others, rails_of, rails_text
-from shakedown.intent.nic import NicSpec
+from shakedown.collect.surroundings import beside_others
+from shakedown.evidence.job_folder import given
 from shakedown.onnode import host, tcp_paths
 from shakedown.onnode.pin import cpu_set
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Better, NicSpec, Stage
 from shakedown.records.results import Measurement
 from shakedown.run.nic_counters import HostReading, NodeCounters, read_counters
 from tests.kit import records
@@ -151,7 +154,7 @@ def test_jobs_over_tcp_are_told_their_ways_and_judged_by_them():
     paths = {"n2": [path], "n1": [{**path, "ipv4": "10.0.0.1"}]}
     job = records.job(name="j", kind="mpi_allreduce", tests=("t",), settings={"paths": paths})
     jobs = Jobs(run="r", jobs=(job,), nics={"n1": (), "n2": ()})
-    assert json.loads(rails_text(jobs, job))["n2"] == [RAIL]
+    assert json.loads(given(jobs, job)["rails.json"])["n2"] == [RAIL]
     readings = {"n2": (reading(10), reading(70, astray=[STRAY]))}
     m = judged(reading(10), reading(70), rail=None)
     (told,) = beside_others([Told((m,))], readings, rails_of(jobs, job))
@@ -168,6 +171,38 @@ def test_a_link_that_was_away_in_the_job_decides_nothing():
     assert "n2 fab0 (rail0): its link went down or came up 2 times during the job" in problem.message
     assert judged(up, reading(70, carriers={"fab0": 3, "fab1": 9})).problem is None
     assert judged(reading(10), flapped).problem is None
+    older = [replace(up, host=None, devices={"mlx5_0": {"netdev.carrier_down_count": n}}) for n in (2, 3)]
+    assert "its link went down or came up 1 times" in judged(*older).problem.message
+    assert judged(older[0], older[0]).problem is None
+
+
+def test_a_rail_that_dies_silently_in_the_job_decides_nothing():
+    """Catches: a PASS over a rail whose switch drops everything since the first look, its link up."""
+    way, back = {"rail": "rail0", "to": "n1"}, {"rail": "rail1", "to": "n1"}
+    alive, dead = reading(10, answered=[way, back]), reading(70, answered=[back])
+    problem = judged(alive, dead).problem
+    assert problem is not None and problem.kind == "environment"
+    assert "n2 fab0 (rail0) no longer reaches n1: it did when the job began" in problem.message
+    filtered = reading(10, answered=[back])
+    assert judged(filtered, dead).problem is None, "a firewall keeps back what asks: nothing is said"
+    assert judged(reading(10), dead).problem is None, "an older release did not ask"
+    assert judged(alive, reading(70, answered=[way])).problem is None, "another rail's"
+
+
+def test_a_neighbour_that_listens_to_nothing_answers_and_a_silent_one_does_not():
+    """Catches: a rail that passes for dead as no program waits there; one that passes for alive unasked."""
+
+    def at(ipv4):
+        return [{"rail": "rail0", "netdev": "lo", "ipv4": ipv4}]
+
+    began = time.monotonic()
+    assert host.answered(at("127.0.0.1"), {"zz": at("127.0.0.2")}) == [{"rail": "rail0", "to": "zz"}]
+    assert time.monotonic() - began < 1, "asking a sound rail costs a job nothing"
+    with socket.create_server(("127.0.0.3", tcp_paths.port())):
+        assert host.answered(at("127.0.0.1"), {"zz": at("127.0.0.3")})
+    for silent in ("10.255.255.1", "224.0.0.9"):  # nobody's, by lo; none that TCP can call
+        assert host.answered(at("127.0.0.1"), {"zz": at(silent)}) == []
+    assert host.answered(at("127.0.0.1"), {}) == [], "a job of one node"
 
 
 def test_a_mesh_whose_way_strays_in_the_job_decides_nothing():

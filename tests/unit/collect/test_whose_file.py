@@ -189,6 +189,35 @@ def test_a_good_node_is_not_taken_on_trust(recorded_run, shakedown, stderr, exit
     assert not [c for c in of_n1 if "found" in c.reason], "a passing detail is no cause"
 
 
+@cases(
+    "state, stderr, told",
+    (
+        "NODE_FAIL",
+        "srun: error: Node failure on n2\n",
+        "n2: its task: Node failure (job {job} ended NODE_FAIL",
+    ),
+    ("OUT_OF_MEMORY", "srun: error: n2: task 1: Out Of Memory\n", "n2: its task: Out Of Memory (job {job} "),
+    ("FAILED", "srun: error: n2: task 1: Killed\n", "n2: its task: Killed (job {job} ended FAILED"),
+    # Slurm itself killed every task, and n2's was the first to go.
+    ("TIMEOUT", "srun: error: n2: task 1: Terminated\n", "job {job} ended TIMEOUT, not COMPLETED"),
+)
+def test_what_slurm_says_leads_before_a_cut_output(recorded_run, shakedown, state, stderr, told):
+    """Catches: "output ends before its end -- run it again" of a job whose node died."""
+    run = recorded_run("lab_healthy")
+    folder = run / "raw/collective.mpi_allreduce.a1"
+    with edited(folder / "job.json") as record:
+        record |= {"state": state, "exit_code": "1:0", "problem": None}
+        job = record["job"]
+    with edited(folder / "outputs.jsonl") as output:
+        output["exit_code"] = 1
+        file = folder / output["file"]
+    file.write_text(file.read_text()[:300])
+    (folder / "rfm_job.err").write_text(stderr)
+    mine = [cell for cell in collected(shakedown, run).cells if "/mpi_allreduce/" in cell.cell]
+    told = told.format(job=job)
+    assert mine and not [cell.reason for cell in mine if told not in cell.reason]
+
+
 def test_outputs_of_the_failed_task_do_not_count(recorded_run, shakedown):
     """Catches: what a task wrote before it failed, judged as complete."""
     run = recorded_run("lab_healthy")
@@ -210,6 +239,9 @@ def test_outputs_of_the_failed_task_do_not_count(recorded_run, shakedown):
         "OSError: no room\nsrun: error: n[1-2]: tasks 0-1: Exited with exit code 1\n",
         {n: f"{n}: its task: Exited with exit code 1" for n in ("n1", "n2")},
     ),
+    ("srun: error: Node failure on n2\n", {"n2": "n2: its task: Node failure"}),
+    # What a container's start says is no reason.
+    ("pyxis: imported\nsrun: error: n2: task 1: Out Of Memory\n", {"n2": "n2: its task: Out Of Memory"}),
     ("srun: error: n9: task 1: Killed\n", {}),
     ("n2: task 1: Killed\n", {}),
 )

@@ -291,3 +291,15 @@ def test_a_drain_that_somebody_took_over_is_not_ours_any_more(tmp_path, slurm, d
     slurm.set("n3", reason="bad DIMM, ticket 4711", by="alice")
     assert it.after_run(pairs_run(tmp_path, "r2")) == []
     assert slurm.drained() == {"n3": "bad DIMM, ticket 4711"}
+
+
+def test_a_dry_run_on_a_laptop_needs_no_slurm(tmp_path, monkeypatch, capsys):
+    """Catches: `drain propose` that refuses to look at a run without scontrol, or acts so."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    at = {"log": tmp_path / "drain.jsonl", "policy": ALL}
+    folder = pairs_run(tmp_path, "r", bad={"n3"})
+    assert chosen(Drainer(Slurm(), **at).after_run(folder)) == {"n3": "drain"}
+    assert "Slurm was not asked" in capsys.readouterr().err
+    assert {step for _, _, step in log(tmp_path)} == {"dry-run", "left"}
+    refused("scontrol", Drainer(Slurm(), act=True, **at).after_run, folder)
+    refused("ssh", Drainer(Slurm(("ssh", "head")), **at).after_run, folder)  # told where Slurm is

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shakedown.collect.run import collect
 from shakedown.commands import cli
 from shakedown.daytwo.history.alarms_and_steps import SeriesLabel, findings
 from shakedown.daytwo.history.ingest import compact, ingest
@@ -144,6 +145,26 @@ def test_the_same_run_twice_counts_once(tmp_path):
     with pytest.raises(BadInput, match="with other values"):
         ingest(store, other, now=NOW)
     assert len(HistoryStore(store).entries) == 1
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_results_are_what_the_raw_files_give(tmp_path, recorded_run, sealed):
+    """Catches: results.jsonl edited by hand, of a sealed run too: doubled values in alarms and baselines."""
+    run, now = recorded_run("lab_healthy"), datetime(2026, 12, 1, tzinfo=UTC)
+    collect(run)
+    if sealed:
+        (run / "SHA256SUMS").write_text("")
+    lines = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["metric"] == "bandwidth":
+            line.update(value=line["value"] * 2, samples=[value * 2 for value in line["samples"]])
+    honest = (run / "results.jsonl").read_bytes()
+    (run / "results.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(BadInput, match="differs from the raw files"):
+        ingest(tmp_path / "history", run, now=now)
+    assert not (tmp_path / "history").exists()
+    (run / "results.jsonl").write_bytes(honest)
+    assert "values of 2 nodes" in ingest(tmp_path / "history", run, now=now)
 
 
 @cases(

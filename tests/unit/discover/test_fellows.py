@@ -12,9 +12,8 @@ from shakedown.discover import ask
 from shakedown.discover.ask import Answers
 from shakedown.discover.draft_site import describe, differences
 from shakedown.discover.folder import files, write_folder
-from shakedown.intent.nic import NicSpec
 from shakedown.intent.site import AbsentNode
-from shakedown.records.base import Stage
+from shakedown.records.base import NicSpec, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput
 from shakedown.run.folder import write_plan

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,13 @@ from host_settings import signer
 from ordered import World, reseal
 from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest
 
+from shakedown.daytwo.history.ingest import ingest
 from shakedown.onnode import noted
 from shakedown.records.base import Outcome
+from shakedown.run import chain
 from tests.kit.cases import cases
 from tests.kit.key import NEEDS_SSH_KEYGEN
+from tests.kit.refusal import refused
 
 HERE = Path(__file__).parent
 
@@ -79,6 +83,71 @@ def list_of_files_edited(w: World) -> None:
 
 def settings_of_a_job_removed(w: World) -> None:
     (w.run / WRITE / "spec.json").unlink()
+
+
+def all_signed_anew(w: World) -> None:
+    for machine in w.machines.values():
+        shutil.rmtree(machine.path("/var/lib/shakedown-sign"), ignore_errors=True)
+    (w.run / "raw/chain.jsonl").unlink()
+    for name, _, end in w.jobs():
+        for node in ("n1", "n2"):
+            w.sign(node, name, end)
+        w.chain(name, end + 1)
+
+
+def programs_put_beside_a_job(w: World) -> None:
+    """Before it ran, where the plan has no software: its nodes take programs from there, and sign it."""
+    (w.run / WRITE / "software.json").write_text('{"perftest": {"from": {"path": "/tmp/better"}}}')
+    all_signed_anew(w)
+
+
+def nics_of_a_job_edited(w: World) -> None:
+    """Before it ran: nobody then looks whether the way to n2 strays."""
+    (w.run / WRITE / "rails.json").write_text('{"n1": []}')
+    all_signed_anew(w)
+
+
+def nics_of_a_job_removed(w: World) -> None:
+    for path in (w.run / WRITE).glob("counters.n1.*.json"):
+        host = {
+            "at_s": 1.0 + ("after" in path.name),
+            "cpus": 2,
+            "others": [],
+            "queue_pairs": {},
+            "stolen_ms": {},
+        }
+        host |= {"octets": {}, "hot_ms": {}, "carriers": {}, "serve": {}, "astray": []}
+        edit(w.run, str(path.relative_to(w.run)), lambda told, host=host: told.update(host=host))
+    all_signed_anew(w)
+
+
+def job_run_twice_in_its_folder(w: World) -> None:
+    """Its user ended it before its nodes signed, the chain has it, and it ran again."""
+    folder, _, end = w.jobs()[0]
+    job = w.run / "raw" / folder / "job.json"
+    for machine in w.machines.values():
+        shutil.rmtree(machine.path("/var/lib/shakedown-sign"), ignore_errors=True)
+    (w.run / "raw/chain.jsonl").unlink()
+    good = job.read_bytes()
+    edit(w.run, f"raw/{folder}/job.json", lambda j: j.update(job="99", state="CANCELLED"))
+    w.chain(folder, end - 1)
+    job.write_bytes(good)
+    for name, _, ended in w.jobs():
+        for node in ("n1", "n2"):
+            w.sign(node, name, ended)
+        w.chain(name, ended + 1)
+
+
+# What Slurm's own record says otherwise than job.json, which says that all is well: how, and what names it.
+ACCOUNTS: dict[str, str] = {
+    "changes Slurm's own record, ExitCode=0:0 to ExitCode=0:9": "says exit_code 0:0, Slurm's own record 0:9",
+    "changes Slurm's own record, Restarts=0 to Restarts=3": "Slurm's own record has 3 restarts",
+    "changes Slurm's own record, StartTime=2026 to StartTime=2025": "Slurm's own record 2025",
+    "changes Slurm's own record, JobName=fabric to JobName=other": "Slurm's own record other.ib_write_bw",
+    "changes Slurm's own record, Restarts=0 to NodeList=n[1-3]": "Slurm's own record other nodes",
+    "changes Slurm's own record, JobName= to JobName=x JobState=COMPLETED ": "says twice: JobState",
+    "changes Slurm's own record, =COMPLETED to =NODE_FAIL": "Slurm's own record NODE_FAIL",
+}
 
 
 def counters_removed(w: World) -> None:
@@ -227,6 +296,10 @@ FORGERIES: dict[Callable[[World], None], str] = {
     job_under_another_number: "is of another job, ",
     chain_signed_by_another_host: "was signed by another host than the submit host of the order",
     settings_of_a_job_removed: "the job had other settings than were ordered",
+    programs_put_beside_a_job: "software.json: the job had other settings than were ordered",
+    nics_of_a_job_edited: "rails.json: the job had other settings than were ordered",
+    nics_of_a_job_removed: "rails.json: the job had other settings than were ordered",
+    job_run_twice_in_its_folder: "ran more than once: lines 1 and 2 of the chain",
     counters_removed: "was signed by n2 and is not in the bundle",
     second_folder_of_the_same_job: "is no job of the chain",
     counters_of_the_last_job_removed: "signed.n2.json: is missing: n2 has signed nothing of this job",
@@ -253,6 +326,36 @@ def test_forged_job_is_named(world, forgery):
     assert not found.authentic and found.differs
     said = [str(finding) for finding in found.findings]
     assert any(FORGERIES[forgery] in line for line in said), said[:10]
+
+
+@pytest.mark.parametrize("forgery", ACCOUNTS)
+def test_what_slurm_says_of_a_job_is_held_against_its_record(world, forgery, monkeypatch):
+    """Catches: a job that failed, ran again, elsewhere or at another time, and a record that says PASS."""
+    old, _, new = forgery.partition(", ")[2].partition(" to ")
+    real, folder = chain.add, Path(WRITE).name
+
+    def add(raw: Path, name: str, order: str, account: str, sign: object) -> None:
+        assert old in account or name != folder
+        real(raw, name, order, account.replace(old, new) if name == folder else account, sign)
+
+    monkeypatch.setattr(chain, "add", add)
+    all_signed_anew(world)
+    reseal(world.run, world.vendor)
+    found = world.verify()
+    assert not found.authentic and any(ACCOUNTS[forgery] in str(one) for one in found.findings), (
+        found.findings
+    )
+
+
+def test_a_history_takes_no_run_that_was_changed_since_it_was_sealed(world, tmp_path):
+    """Catches: a baseline or an alarm from values that somebody edited in a run which was sealed."""
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    assert "of 2 nodes" in ingest(tmp_path / "history", world.run, now=now)
+    for name in ("results.jsonl", OUTPUT):
+        before = (world.run / name).read_bytes()
+        (world.run / name).write_bytes(before.replace(b"0", b"1", 1))
+        refused("was changed after sealing", ingest, tmp_path / "other", world.run, now=now)
+        (world.run / name).write_bytes(before)
 
 
 @cases(

@@ -16,8 +16,10 @@ from generator.forgeries import source
 from ordered import World, reseal
 from test_forgeries import LATENCY
 
+from shakedown.records import writing
 from shakedown.records.reading import BadInput
-from shakedown.run.folder import MOST_FILES, OF_CONTROLLER, RAW
+from shakedown.run.folder import MOST_BYTES, MOST_FILES, OF_CONTROLLER, RAW
+from shakedown.run.lock import RunLock
 from shakedown.run.share import Share
 from tests.kit.key import NEEDS_SSH_KEYGEN
 
@@ -91,6 +93,7 @@ def fetched(share: Path, raw: Path) -> None:
     """Bring home what lies on the share, with the playbook's own words."""
     assert tuple(FETCH["vars"]["verdict_own"]) == OF_CONTROLLER
     assert FETCH["vars"]["verdict_most_files"] == MOST_FILES
+    assert FETCH["vars"]["verdict_most_bytes"] == MOST_BYTES
     (sync,) = (task for task in FETCH["tasks"] if "ansible.posix.synchronize" in task)
     options = [
         o for o in sync["vars"]["verdict_rsync"].split("'") if o.startswith("--") and o != "--exclude=/"
@@ -136,6 +139,31 @@ def test_what_is_done_on_the_share_is_named_or_harmless(world, forgery):
     place, _, action = forgery.rpartition(", ")
     told = outcome(world, lambda share: ACTIONS[action](share / SHARE[place].path))
     assert FORGERIES[forgery] in told if FORGERIES[forgery] else told == "", told[:600]
+
+
+# What root of another node does beside n1's outputs before n1 signs, and what n1 says; nothing: it signs.
+BEFORE_SIGNING: dict[str, str] = {
+    "puts a pipe in a job's folder before its nodes sign, nodes.txt": "nodes.txt is not a plain file",
+    "puts a link in a job's folder before its nodes sign, nodes.txt": "Too many levels of symbolic links",
+    "puts a pipe in a job's folder before its nodes sign, outputs.n2.jsonl": "",
+    "grows a file to a terabyte before its nodes sign, outputs.n2.jsonl": "",
+    "grows a file to a terabyte before its nodes sign, another.n1.txt": "",
+    "puts a pipe in a job's folder before its nodes sign, another.n1.txt": "",
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("forgery", BEFORE_SIGNING)
+def test_a_node_signs_or_says_why_not(world, forgery, capsys):
+    """Catches: a job's last step that waits for ever, or ends for want of memory, and nothing is signed."""
+    name, end = Path(LATENCY).name, world.jobs()[-1][2]
+    what, _, place = forgery.rpartition(", ")
+    act = piped if "pipe" in what else linked if "link" in what else huge
+    act(world.run / LATENCY / place)
+    world.sign("n1", name, end, status=bool(BEFORE_SIGNING[forgery]))
+    assert BEFORE_SIGNING[forgery] in capsys.readouterr().err
+    signed = json.loads((world.run / LATENCY / "signed.n1.json").read_text())
+    assert "outputs.n1.jsonl" in signed["files"] and "another.n1.txt" not in signed["files"]
 
 
 NOBODY = 54_321
@@ -197,6 +225,39 @@ OF_ANOTHER: dict[str, str] = {
 }
 
 
+def listed(raw: Path) -> list[str]:
+    """Return what the playbook asks of the share before it fetches anything."""
+    (task,) = (t for t in FETCH["tasks"] if "ansible.builtin.shell" in t)
+    done = subprocess.run(
+        ["sh", "-c", task["ansible.builtin.shell"]["cmd"]],
+        env={"PATH": os.environ["PATH"], "RAW": str(raw), "MOST": "100"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_what_takes_no_room_on_the_share_fills_no_controller(tmp_path):
+    """Catches: sparse files: thousands cost nothing to make, and each has 256 MiB when it is fetched."""
+    raw, home = tmp_path / "share/job.a1", tmp_path / "home"
+    raw.mkdir(parents=True)
+    for name, size in {
+        "small": 7,
+        "pad\n-99999999999 x": 256 << 20,
+        "too large to be fetched": 1 << 40,
+    }.items():
+        (raw / name).touch()
+        os.truncate(raw / name, size)
+    _, size, largest, *others = listed(raw.parent)
+    assert int(size) == (256 << 20) + 7 and largest.startswith("job.a1/pad") and not others
+    (refusal,) = (t["ansible.builtin.assert"] for t in FETCH["tasks"] if "ansible.builtin.assert" in t)
+    assert "verdict_listed.stdout_lines[1] | int <= verdict_most_bytes" in refusal["that"]
+    home.mkdir()
+    fetched(raw.parent, home)
+    assert sum(path.stat().st_blocks for path in home.rglob("*")) * 512 < 1 << 20
+
+
 @AS_ROOT
 @pytest.mark.parametrize("forgery", OF_ANOTHER)
 def test_what_another_user_owns_is_not_opened(open_place, forgery):
@@ -216,15 +277,85 @@ def test_what_another_user_owns_is_not_opened(open_place, forgery):
             use()
     assert contents(run) == before
     # The playbook lists it, or what lies in it and is not its owner's, so that the verdict names it.
-    (task,) = (t for t in FETCH["tasks"] if "ansible.builtin.shell" in t)
+    count, _, _, *found = listed(run / RAW)
+    inside = sorted(str(path.relative_to(run / RAW)) for path in (run / RAW).rglob("*"))
+    assert int(count) == 1 + len(inside)
+    assert found == (inside if theirs == run / RAW else [str(theirs.relative_to(run / RAW))])
+
+
+# How the shared folder is before a run: what a user did there first, and what the playbooks say.
+FIRST: dict[str, str] = {
+    "makes the shared folder first, shakedown": "shakedown belongs to user 54321",
+    "makes the folder of runs first, shakedown/runs": "shakedown/runs belongs to user 54321",
+    "makes the programs' folder first, shakedown/venv": "shakedown/venv belongs to user 54321",
+    "finds the shared folder open to everybody, shakedown": "shakedown may be changed by everybody",
+    "finds the folder above it open to everybody, .": "may be changed by everybody",
+    "finds the folder above it open and sticky, as /tmp": "",
+}
+
+
+@AS_ROOT
+@pytest.mark.parametrize("forgery", FIRST)
+def test_a_shared_folder_that_is_anothers_is_refused(open_place, forgery):
+    """Catches: a run and its programs in a folder whose owner can put others in their place."""
+    for name in ("shakedown/runs", "shakedown/venv/bin"):
+        (open_place / name).mkdir(parents=True)
+    what, _, place = forgery.rpartition(", ")
+    if "first" in what:
+        os.chown(open_place / place, NOBODY, NOBODY)
+    elif "sticky" in what:
+        open_place.chmod(0o1777)
+    else:
+        (open_place / place).chmod(0o777)
+    ask, _ = yaml.safe_load((CHECKOUT / "roles/reframe/tasks/whose.yml").read_text())
+    home = str(open_place / "shakedown")
     done = subprocess.run(
-        ["sh", "-c", task["ansible.builtin.shell"]["cmd"]],
-        env={"PATH": os.environ["PATH"], "RAW": str(run / RAW), "MOST": "100"},
+        ["sh", "-c", ask["ansible.builtin.shell"]["cmd"]],
+        env={"PATH": os.environ["PATH"], "RUNS_IN": home, "CODE_IN": home},
         capture_output=True,
         text=True,
         check=True,
     )
-    count, *found = done.stdout.splitlines()
-    inside = sorted(str(path.relative_to(run / RAW)) for path in (run / RAW).rglob("*"))
-    assert int(count) == 1 + len(inside)
-    assert found == (inside if theirs == run / RAW else [str(theirs.relative_to(run / RAW))])
+    assert FIRST[forgery] in done.stdout and bool(FIRST[forgery]) == bool(done.stdout)
+
+
+def test_the_playbooks_ask_before_they_start_anything_there():
+    """Catches: the folder's programs started, or replaced, before anybody asked whose it is."""
+    tasks = yaml.safe_load((CHECKOUT / "roles/reframe/tasks/main.yml").read_text())
+    assert tasks[0]["ansible.builtin.include_tasks"] == "whose.yml"
+    plays = yaml.safe_load((CHECKOUT / "playbooks/acceptance.yml").read_text())
+    (tasks,) = (p["tasks"] for p in plays if p["name"] == "Bring the plan to the submit host")
+    asks = [task.get("ansible.builtin.include_role", {}).get("tasks_from") for task in tasks].index("whose")
+    assert not any("venv/bin/python" in str(task) or "block" in task for task in tasks[:asks])
+
+
+# What a user opens, whom everybody may read, and keeps locked.
+LOCKED: dict[str, str] = {
+    "keeps a lock on a journal, raw/job.a1/outputs.n1.jsonl": "",
+    "keeps a lock on the chain, raw/chain.jsonl": "",
+    "keeps a lock on what is there to be locked, .run.lock.mutex": "",
+}
+HOLD = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 1); print(flush=True); time.sleep(60)"
+
+
+@AS_ROOT
+@pytest.mark.parametrize("forgery", LOCKED)
+def test_another_users_lock_keeps_nobody(open_place, forgery, monkeypatch):
+    """Catches: a run that hangs at its first line, or never gives the submit host back."""
+    monkeypatch.setattr(writing, "_LONGEST_LOCK_S", 0.1)
+    run, share = run_on_a_share(open_place)
+    held, lock = run / forgery.rpartition(", ")[2], RunLock(run)
+    os.close(os.open(run / ".run.lock.mutex", os.O_CREAT, 0o644))  # of an earlier release
+    with lock.mutex():
+        pass
+    argv = ["python3", "-c", HOLD, str(held)]
+    with subprocess.Popen(argv, user=NOBODY, group=0, extra_groups=[], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout.readline() or held.name == ".run.lock.mutex"
+            with lock.mutex():
+                writing.append_line(run / "raw/job.a1/outputs.n1.jsonl", b"2")
+                share.append(run / "raw/chain.jsonl", lambda lines: b"%d" % len(lines))
+        finally:
+            other.kill()
+    assert (run / "raw/job.a1/outputs.n1.jsonl").read_bytes() == b"1\n2\n"
+    assert (run / "raw/chain.jsonl").read_bytes() == b"{}\n1\n"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
 from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord
+from shakedown.records.writing import aside_of, write_aside
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from tests.kit.archive import unpack
@@ -118,6 +120,67 @@ def test_added_and_removed_files_are_named(sealed, keys):
     (sealed / "raw" / "reframe.check.txt").unlink()
     found = bundle.verify(sealed, keys[2])
     assert found.differs == "raw/reframe.check.txt" and "missing" in found.reason
+
+
+@cases(
+    "sealed_too, words",
+    (False, "pad0 is not in SHA256SUMS: it was added after sealing"),
+    (True, "its files say that they have more than"),
+)
+def test_a_bundle_that_unpacks_to_far_more_is_not_copied(sealed, keys, monkeypatch, sealed_too, words):
+    """Catches: some kB with sparse files that become gigabytes in a folder that may be memory."""
+    monkeypatch.setattr(bundle, "MOST_BYTES", 1 << 30)
+    for number in range(5):
+        (sealed / f"pad{number}").touch()
+        os.truncate(sealed / f"pad{number}", 250 << 20)
+    if sealed_too:
+        with (sealed / "SHA256SUMS").open("a") as sums:
+            sums.writelines(f"{'0' * 64}  pad{number}\n" for number in range(5))
+    monkeypatch.setattr(bundle, "_copied", None)
+    if sealed_too:
+        refused(words, bundle.verify, sealed, keys[2])
+    else:
+        assert bundle.verify(sealed, keys[2]).reason == words
+
+
+def test_nothing_is_copied_that_nobody_signed(sealed, keys, monkeypatch):
+    """Catches: a bundle of anybody's that is written to disk and hashed before its signature is looked at."""
+    with (sealed / "SHA256SUMS").open("a") as sums:
+        sums.write(f"{'0' * 64}  more\n")
+    (sealed / "more").touch()
+    monkeypatch.setattr(bundle, "_copied", None)
+    assert bundle.verify(sealed, keys[2]).differs == "SHA256SUMS.sig"
+
+
+def test_a_hole_stays_one_in_the_copy_that_is_judged(tmp_path, sealed):
+    """Catches: a sealed sparse file that takes all its room where it is verified."""
+    with (sealed / "raw/pad").open("wb") as file:
+        file.truncate(100 << 20)
+        file.seek(50 << 20)
+        file.write(b"x")
+    bundle._copied(sealed, tmp_path / "copy", {})
+    copy = tmp_path / "copy/raw/pad"
+    assert copy.stat().st_blocks * 512 <= 2 << 20 and copy.read_bytes() == (sealed / "raw/pad").read_bytes()
+
+
+@pytest.mark.parametrize("moment", ["as it lists the files", "between its sums and its signature"])
+def test_two_that_seal_at_once_never_both_say_so_of_what_does_not_verify(sealed, keys, monkeypatch, moment):
+    """Catches: the other's half file sealed as one of the run's; one's sums with the other's signature."""
+    done = list[str]()
+
+    def meanwhile(path: Path, content: bytes) -> None:
+        done.append(path.name)
+        write_aside(path, content)
+        if len(done) == 2:  # the other has put its own there
+            write_aside(sealed / "SHA256SUMS", b"another list\n")
+
+    monkeypatch.setattr(bundle, "write_aside", meanwhile)
+    if moment.startswith("as"):
+        (sealed / aside_of("SHA256SUMS.sig")).write_bytes(b"half")
+        refused("is being written", bundle.seal, sealed, keys[0])
+        assert not done
+    else:
+        refused("sealed by another process", bundle.seal, sealed, keys[0])
 
 
 def test_forged_sums_do_not_verify(sealed, keys):

@@ -24,6 +24,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.reading import BadInput
 from shakedown.slurm.client import parse_show_job, parse_unusable
 from shakedown.slurm.ending import flaw
+from tests.kit.files import edited
 from tests.unit.benchmarks.config.test_uniformity import inventory, odd
 from tests.unit.benchmarks.gpu.test_gpu_run import STATE, cells, change, run, state  # noqa: F401
 from tests.unit.benchmarks.nccl.test_networks import NICS, NODES, judged, log
@@ -94,15 +95,17 @@ def nccl_tests(planted: str, _: Any) -> Said:
         return OPEN, f"{refused.what} {refused.fix}"
 
 
-def kernel(planted: tuple[str, str], request: Any) -> Said:
-    """Judge what a node's kernel said an hour before the end: the check, and the lines."""
-    check, lines = planted
+def kernel(planted: str, request: Any) -> Said:
+    """Judge what a node's kernel said an hour before the end."""
 
     def edit(seen: Any) -> None:
-        kept = "".join(f"{line}\n" for line in KEPT.findall(f"[86400.100000] {lines}\n"))
+        kept = "".join(f"{line}\n" for line in KEPT.findall(f"[86400.100000] {planted}\n"))
         seen["kernel"] |= {"now_s": 9e4, "exit_code": 0, "out": kept}
 
-    value, words = state(request.getfixturevalue("run"), edit)[check]
+    folder = request.getfixturevalue("run")
+    with edited(folder / "raw/node.gpu_node.a1/gpus.gpu1.before.json") as seen:
+        edit(seen)
+    value, words = state(folder, edit)["earlier"]
     return _of(value), words
 
 
@@ -211,13 +214,13 @@ TOLD: dict[str, tuple[tuple[str, Any, str, str], ...]] = {
         ("open-mpi/ompi#10286", "", OPEN, "or ranks that did not find each other"),
     ),
     "kernel": (
-        ("NVIDIA/NVSentinel#155", ("hardware", "NVRM: GPU\n   NVRM: fallen off the bus"), BAD, "fallen"),
-        ("leptonai/gpud#604", ("xid", "NVRM: Xid (PCI:0000:ae:00): 79, fallen"), BAD, "): 79"),
-        ("leptonai/gpud#1160", ("xid", "NVRM: Xid (PCI:0000:00:00): 149, NETIR Fatal"), BAD, "NETIR"),
-        ("NVIDIA/open-gpu-kernel-modules#1355", ("xid", "NVRM: Xid (PCI:0:66:00): 145, RLW"), BAD, "RLW"),
-        ("Azure/azurehpc#648", ("xid", "NVRM: Xid (PCI:0:17:00): 31, python"), GOOD, "of programs"),
-        ("awslabs/awsome-distributed-ai#1190", ("xid", "NVRM: Xid (PCI:0:17): 64, row"), BAD, "): 64"),
-        ("leptonai/gpud#348", ("hardware", "mlx5_core 5c:00.0: insufficient power"), GOOD, "power"),
+        ("NVIDIA/NVSentinel#155", "NVRM: GPU\n   NVRM: fallen off the bus", BAD, "fallen"),
+        ("leptonai/gpud#604", "NVRM: Xid (PCI:0000:ae:00): 79, fallen", BAD, "): 79"),
+        ("leptonai/gpud#1160", "NVRM: Xid (PCI:0000:00:00): 149, NETIR Fatal", BAD, "NETIR"),
+        ("NVIDIA/open-gpu-kernel-modules#1355", "NVRM: Xid (PCI:0:66:00): 145, RLW", BAD, "RLW"),
+        ("Azure/azurehpc#648", "NVRM: Xid (PCI:0:17:00): 31, python", GOOD, "of programs"),
+        ("awslabs/awsome-distributed-ai#1190", "NVRM: Xid (PCI:0:17): 64, row", BAD, "): 64"),
+        ("leptonai/gpud#348", "mlx5_core 5c:00.0: insufficient power", GOOD, "power"),
     ),
     "gpu": (
         ("aws/eks-node-monitoring-agent#94", ("count", "gpus", "\\n3, .*", ""), BAD, "3 GPUs, 4 planned"),

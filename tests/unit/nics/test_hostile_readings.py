@@ -36,6 +36,8 @@ def test_a_host_that_sends_in_another_class_is_named_itself(family, tmp_path):
     """Catches: one wrong host among many, which each receiver sees as a few per cent of what came."""
     verdict, _ = cells(tmp_path, family, plant((SENT_IN_CLASS[family], 1000)))
     assert failed(verdict) == ["counter.class.prio3_tx_missed_ppm"]
+    assert "likely a program that marks its own DSCP, as GPU-driven puts do with 0" in verdict.reason
+    assert "rdma resource show qp" in verdict.cells[0].reason
 
 
 NOTICES = {
@@ -50,7 +52,12 @@ NOTICES = {
     ("share", "noticed", "outcome"),
     [
         (0.45, 0, Outcome.FAIL),
+        (0.03, 0, Outcome.FAIL),
+        (0.1, 0, Outcome.FAIL),
+        (0.49, 0, Outcome.FAIL),
         (0.02, 0, Outcome.FAIL),
+        (0.03, None, Outcome.INCONCLUSIVE),
+        (0.49, None, Outcome.INCONCLUSIVE),
         (0.3, 1, Outcome.PASS),
         (0.45, None, Outcome.INCONCLUSIVE),
     ],

@@ -3,8 +3,8 @@
 import pytest
 
 from shakedown.collect.counters import nic_readings
-from shakedown.intent.nic import NicSpec
 from shakedown.nics.rates import RECEIVED, SENT, rates
+from shakedown.records.base import NicSpec
 from shakedown.run.nic_counters import About, NodeCounters
 from tests.kit.cases import cases
 

@@ -5,6 +5,7 @@ import functools
 import json
 import random
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from shakedown.judge.verdict import judge
 from shakedown.nics.counter_sets import ETHTOOL, RDMA
 from shakedown.nics.families import BY_NAME
 from shakedown.nics.rates import TWICE, arrived_twice
-from shakedown.nics.witnesses import FAULTS, seen, unseen, why_told
+from shakedown.nics.witnesses import FAULTS, TOLD, seen, unseen
 from shakedown.plan.jobs import counter_tests
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.results import JobRecord
@@ -335,6 +336,41 @@ def test_a_port_that_was_cleared_proves_nothing(family, name, lost, tmp_path):
     assert any(f"counter.{lost}/" in cell for cell in reset), reset
 
 
+@pytest.mark.parametrize("value", [(1 << 64) - 1, (1 << 63) + 7, (1 << 32) - 1])
+def test_what_a_device_did_not_answer_is_unread_and_blames_nobody(value, tmp_path):
+    """Catches: minus one, which a driver gives for a device that did not answer, as 1.8e19 lost packets."""
+
+    def change(before, after):
+        after["counters"]["rdma.out_of_sequence"] = value
+
+    verdict, _ = cells(tmp_path, "mlx5", change)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    mine = next(cell for cell in verdict.cells if "rdma.out_of_sequence/" in cell.cell)
+    assert mine.outcome is Outcome.INCONCLUSIVE and f"the driver said {value}" in mine.reason
+
+
+@cases(
+    "family, name, more",
+    ("mlx5", "rdma.packet_seq_err", 1 << 40),
+    ("bnxt", "rdma.to_retransmits", 1 << 45),
+    ("irdma", "ethtool.rx_crc_errors.nic", 1 << 52),
+    ("bnxt", "ethtool.rx_fcs_err_frames", 1 << 52),
+)
+def test_more_than_can_have_happened_is_no_evidence(family, name, more, tmp_path):
+    """Catches: more packets out of sequence than a NIC sent and received, or its link carries, as a loss."""
+    verdict, _ = cells(tmp_path, family, plant((name, more)))
+    mine = next(cell for cell in verdict.cells if f"{name}/" in cell.cell)
+    assert (verdict.outcome, mine.outcome) == (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE), mine
+    assert f"grew by {more}, and " in mine.reason
+
+
+@cases("family, name", ("mlx5", "rdma.packet_seq_err"), ("irdma", "ethtool.rx_crc_errors.nic"))
+def test_a_loss_of_nearly_all_is_a_loss(family, name, tmp_path):
+    """Catches: a cable that lets nothing through, called a counter that cannot be read."""
+    verdict, _ = cells(tmp_path, family, plant((name, 1 << 18)))
+    assert verdict.outcome is Outcome.FAIL
+
+
 @cases(
     "family, counter, cell",
     ("mlx5", "corrected_bits", "phy.pre_fec_ber_e12"),
@@ -583,6 +619,16 @@ def test_names_of_the_sets_and_families_agree():
     """Catches: a family that names a set of counters that is not there."""
     assert len(names_of("mlx5")) > 150 and len(names_of("bnxt")) > 120
     assert set(BY_NAME) == {"mlx5", "bnxt", "rxe", "irdma"}
+
+
+NUMBERED = re.compile(r"(?<=prio)[0-7]|(?<=pri)[0-7]|(?<=priority_)[0-7]|(?<=cos)[0-7]")
+
+
+def why_told(family, counter):
+    """Why no limit judges a counter; empty: nothing is said of it."""
+    name = NUMBERED.sub("N", counter)
+    told = [(why, patterns.split()) for of in (family, "any") for why, patterns in TOLD[of].items()]
+    return next((why for why, patterns in told if any(fnmatchcase(name, x) for x in patterns)), "")
 
 
 @pytest.mark.parametrize("family", BY_NAME)

@@ -114,7 +114,7 @@ def test_an_intent_that_the_switch_cannot_hold_is_refused_with_the_reason(nos, f
         (lambda ports: ports[1].update(port="swp1"), "port swp1 is listed twice"),
         (lambda ports: ports[1].update(host="n1"), "both cabled to n1/fab0"),
         (lambda ports: ports[1].update(port="mgmt0"), "port mgmt0 carries management"),
-        (lambda ports: ports[1].update(port="Mg 0"), "port Mg 0 carries management"),
+        (lambda ports: ports[1].update(port="Mg0"), "port Mg0 carries management"),
         (lambda ports: ports[1].update(port="management1"), "port management1 carries management"),
         (list.clear, "names no port"),
     ],

@@ -103,7 +103,7 @@ def test_a_refused_show_is_no_switch_without_configuration(nos, printed_instead)
     """Catches a class typed into a switch whose configuration nobody could read."""
     (reason,) = general.cli_refusals(intent(), nos, [], printed_instead)
     assert "the switch refused the command" in reason
-    banner = f"hostname leaf1\ninterface e1\nbanner motd\n{printed_instead.strip()}\n"
+    banner = f"hostname leaf1\nbanner motd\n{printed_instead.strip()}\nEOF\ninterface e1\n"
     assert general.cli_refusals(intent(), nos, [], banner) == []
 
 
@@ -119,6 +119,9 @@ def test_what_is_no_configuration_is_told_as_unread(nos):
         "% Invalid input",
         f"{whole} --More-- ",
         f"{whole[:200]}\n--More--\n",
+        "Command authorization failed",
+        "leaf1#",
+        "Building configuration...\nERROR: db locked",
     ):
         (reason,) = general.cli_unread(printed_instead)
         assert reason.startswith("running configuration: ")

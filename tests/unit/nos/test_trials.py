@@ -74,6 +74,32 @@ def sessions(**states):
     return {"sessions": json.dumps({"sessions": {n: {"state": s, **who} for n, s in states.items()}})}
 
 
+LOGGED = [
+    *LOG_LINES.values(),
+    "*Nov 23 12:00:01.123: %LINK-3-UPDOWN: Interface x",
+    "2026 Nov 23 12:00:01 leaf1 %$ VDC-1 %$ %ETHPORT-5-IF_UP: Interface x is up",
+    "1d2h3m: %STKUNIT0-M:CP %SYS-5-CONFIG_I: Configured from vty0",
+    "%STKUNIT0-M:CP %SYS-5-CONFIG_I: Configured from vty0",
+    "2026-11-23T12:00:01+00:00 leaf1 Ebra: %LINEPROTO-5-UPDOWN: x",
+    "Broadcast message from root@leaf1 (Mon Nov 23):",
+]
+LINES = [
+    "event-handler UP\n   trigger on-logging\n      regex %LINEPROTO-5-UPDOWN: .*Ethernet49",
+    "event manager applet UP\n  event syslog pattern %ETHPORT-5-IF_UP: Ethernet1/49",
+    "logging filter %IFMGR-5-OSTATE_DN: x",
+    "alias log1 show logging | grep Nov 23 12:00:01 leaf1 %SYS-5-CONFIG_I:",
+]
+
+
+@pytest.mark.parametrize(("line", "seen"), [*((one, 0) for one in LOGGED), *((one, 1) for one in LINES)])
+def test_only_what_begins_as_a_line_of_the_log_is_one(line, seen):
+    """Catches another's event handler saved unseen, and a port's flap taken for a change of somebody's."""
+    above, _, line = line.rpartition("\n")
+    whole = f"hostname leaf1\ninterface Ethernet1\n   mtu 9000\n{above}\n"
+    assert bool(cli.unsaved(f"{whole}{line}\n", whole)) == bool(seen)
+    assert bool(cli.undo(whole, f"{whole}{line}\n", "", [])["left"]) == bool(seen)
+
+
 def logged(told):
     """The same with a line of the log before it, as a terminal shows one."""
     return {what: f"{LOG_LINES['eos']}\n{text}" for what, text in told.items()}
@@ -197,6 +223,28 @@ def test_a_switch_is_taken_by_one_run_of_a_machine(tmp_path, monkeypatch):
     assert switch.claim(str(link)) == taken and switch.unclaim(str(link)) and not link.is_symlink()
 
 
+@pytest.mark.parametrize(
+    ("timer", "unknown"),
+    [
+        (
+            "run-r12.timer loaded active waiting /bin/bash /root/back.sh",
+            ["run-r12 (/bin/bash /root/back.sh)"],
+        ),
+        ("run-u1.timer loaded active waiting [systemd-run] /root/x", ["run-u1 ([systemd-run] /root/x)"]),
+        (
+            "mine.timer loaded active waiting /usr/local/bin/sonic-installer set-default x",
+            ["mine (/usr/local/bin/sonic-installer set-default x)"],
+        ),
+        ("run-r1.timer loaded active waiting /bin/sh -c config reload -y", []),
+        ("logrotate.timer loaded active waiting Daily rotation of log files", []),
+        ("shakedown-undo.timer loaded active waiting /bin/sh -c x", []),
+    ],
+)
+def test_a_timer_of_a_script_is_said_as_unknown(timer, unknown):
+    """Catches somebody's way back, hidden in a script, passed over without a word."""
+    assert sonic.unknown_timers(f"{timer}\nconfig_db.json\n") == unknown
+
+
 def test_on_sonic_only_our_rows_go_back():
     """Catches an undo that takes another admin's VLAN, or his field of a row of ours, and a secret told."""
     old = {"PORT": {"Ethernet0": {"mtu": "9100", "speed": "1"}}, "SNMP_COMMUNITY": {"public": {}}}
@@ -244,6 +292,15 @@ def test_on_cumulus_only_our_leaves_go_back():
     undo = nvue.undo([{"set": now}], [{"set": old}], wanted, [])
     assert undo["left"] == ["system.aaa.user.eve.hashed-password"]
     assert "system" not in str(undo["patch"])
+    agent = {"readonly-community": {"Zq7": {"access": {"any": {}}}}, "enable": "on"}
+    agent |= {"trap-destination": {"10.0.0.1": {"community-password": {"Zq7": {}}}}}
+    now["system"] = {"snmp-server": agent, "ssh": {"authorized-key": {"Zq7": {"key": "Zq7"}}}}
+    assert nvue.undo([{"set": now}], [{"set": old}], wanted, [])["left"] == [
+        "system.snmp-server.enable",
+        "system.snmp-server.readonly-community.***",
+        "system.snmp-server.trap-destination.10.0.0.1.community-password.***",
+        "system.ssh.authorized-key.***",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ REMOTE = {"running": "feature tacacs+\naaa authentication login default group ta
             {"space": "flash: 2056916992 bytes total (40960 bytes free)\n"},
             "40960 bytes are free on its flash",
         ),
+        ("eos", {"space": "  62,480,097,280 bytes total (62,277,025,792 bytes free)\n"}, ""),
+        ("eos", {"space": "  62,480,097,280 bytes total (40,960 bytes free)\n"}, "40,960 bytes are free"),
     ],
 )
 def test_a_change_whose_undo_would_not_run_is_refused_in_one_line(nos, told, words):
@@ -194,7 +196,7 @@ def test_the_way_back_of_a_command_line_is_exactly_what_was_kept(nos):
     kept = json.loads(json.dumps(cli.original(before, wanted, owned)))
     assert kept == {"": [], f"interface {one}": [[f"interface {one}"], [f"interface {one}", "mtu 1500"]]}
     both = cli_text(nos, intent())
-    running = "hostname changed\n" + both + "vlan 7\n"
+    running = f"hostname changed\n{wanted}interface {other}\n   description b\n   mtu 4000\nvlan 7\n"
     way = cli.back(kept, both, owned, [])
     read = cli.compare(way["wanted"], running, way["owned"])
     typed = read["commands"]
@@ -221,32 +223,141 @@ def test_the_way_back_of_a_command_line_is_exactly_what_was_kept(nos):
     )
 
 
+# How a port hangs on a policy of ours, that policy, and one of ours that it makes use of itself.
 ATTACHED = {
-    "eos": "service-profile ROCE",
-    "nxos": "service-policy type qos input ROCE-IN",
-    "os9": "dcb-map ROCE",
-    "os10": "trust-map dscp ROCE",
+    "eos": ("service-profile ROCE", "qos profile ROCE", None),
+    "nxos": (
+        "service-policy type qos input ROCE-IN",
+        "policy-map type qos ROCE-IN",
+        "class-map type qos match-any ROCE",
+    ),
+    "os9": ("service-policy output ROCE", "policy-map-output ROCE", "wred-profile ROCE"),
+    "os10": ("service-policy output type queuing ROCE", "policy-map type queuing ROCE", "wred ROCE"),
 }
 
 
 @pytest.mark.parametrize("nos", ATTACHED)
 def test_what_somebody_elses_port_hangs_on_is_his_whatever_its_name(nos):
-    """Catches another's policy that is called ROCE rewritten, or ours taken away under his port."""
+    """Catches another's policy that is called ROCE rewritten unasked."""
     wanted, owned = cli_text(nos, intent()), cli_owned(nos, intent())
-    his = f"interface Ethernet9/9\n   {ATTACHED[nos]}\n"
-    shared = next(path[0] for path in cli.paths(wanted) if len(path) > 1 and "ROCE" in path[0])
-    read = cli.compare(wanted, f"{shared}\n   something of his\n{his}", owned)
-    named = [c for c in read["changes"] if not c["port"] and "ROCE" in f"{c['where']} {c['setting']}"]
-    assert {c["whose"] for c in named} == {"other"}
-    made = general.typed(cli.compare(wanted, "hostname leaf1\n", owned))
-    way = cli.back(cli.original("hostname leaf1\n", wanted, owned), wanted, owned, made)
-    read = cli.compare(way["wanted"], wanted + his, way["owned"], "", made)
-    gone = [c for c in read["changes"] if c["to"] == "absent" and not c["port"] and "ROCE" in c["from"]]
-    assert gone and {c["whose"] for c in gone} == {"other"}
+    line, policy, _ = ATTACHED[nos]
+    his = f"interface Ethernet9/9\n   {line}\n"
+    read = cli.compare(wanted, f"{policy}\n   something of his\n{his}", owned)
+    named = [c["whose"] for c in read["changes"] if policy in (c["where"], c["where"].split(" / ")[0])]
+    assert named and set(named) == {"other"}
     # A port of ours that is cabled no more is not somebody else's.
-    mine = [*made, ["interface Ethernet9/9", "policy", ATTACHED[nos]]]
-    read = cli.compare(way["wanted"], wanted + his, way["owned"], "", mine)
+    mine = [["interface Ethernet9/9", "policy", line]]
+    read = cli.compare(wanted, f"{policy}\n{his}", owned, "", mine)
     assert not [c for c in read["changes"] if c["whose"] == "other"]
+
+
+USERS = [
+    *((nos, f"interface Ethernet9/9\n   {line}\n", line) for nos, (line, *_) in ATTACHED.items()),
+    ("nxos", "policy-map type qos SAP\n  class ROCE-CNP\n", "class ROCE-CNP"),
+    ("os9", "interface Vlan 7\n dcb-map ROCE\n", "dcb-map ROCE"),
+    ("os10", "interface ethernet1/1/9\n trust-map dscp ROCE\n", "trust-map dscp ROCE"),
+    # In words that nobody foresaw: whatever is called so stays.
+    *((nos, "vxlan 7\n  use policy ROCE of the fabric\n", "use policy ROCE") for nos in ATTACHED),
+]
+
+
+def heads(text):
+    """The lines of policies of ours."""
+    return {path[0] for path in cli.paths(text) if "ROCE" in path[0]}
+
+
+def taken(commands):
+    """What is taken away as a whole, and not from a port."""
+    within, found = False, set()
+    for line in commands:
+        within = line.startswith(("interface ", "system qos")) or (within and line != "exit")
+        found |= {line[3:]} if line.startswith("no ") and not within else set()
+    return found
+
+
+@pytest.mark.parametrize(("nos", "his", "line"), USERS)
+@pytest.mark.parametrize("way_out", ["rollback", "undo"])
+def test_a_policy_in_use_stays_under_its_user_and_is_named(nos, his, line, way_out):
+    """Catches ours taken away under somebody's port on a rollback, or in a trial, without a word."""
+    wanted, owned = cli_text(nos, intent()), cli_owned(nos, intent())
+    before = "hostname leaf1\n" + "".join(f"interface {port}\n   mtu 1500\n" for port in PORTS[nos])
+    if way_out == "rollback":
+        made = general.typed(cli.compare(wanted, before, owned))
+        way = cli.back(cli.original(before, wanted, owned), wanted, owned, made)
+        read = cli.compare(way["wanted"], wanted + his, way["owned"])
+        typed, stays = read["commands"], read["stays"]
+        assert general.others_settings(read) == []
+    else:
+        read = cli.undo(before, wanted + his, wanted, owned)
+        typed, stays = read["commands"], [one for one in read["left"] if "in use" in one]
+    _, policy, deeper = ATTACHED[nos]
+    needs = {policy, deeper} - {None} if line == ATTACHED[nos][0] else {"ROCE"}
+    for one in needs:
+        assert any(one in said for said in stays), stays
+    assert all(line.split(" ROCE")[0] in said for said in stays), stays
+    left = {said.partition(" (in use: ")[0] for said in stays}
+    assert taken(typed) & heads(wanted) == heads(wanted) - left
+    assert left != heads(wanted) or nos == "eos" or "use policy" in line
+    # Once nobody makes use of it any more it goes; and a name in a description makes use of nothing.
+    free = wanted + "interface Ethernet9/9\n   description class ROCE of the fabric\n   vrf ROCE\n"
+    free += "vrf instance ROCE\nvlan 7\n   name ROCE\nip access-list ROCE\n"
+    assert not [c for c in cli.compare(wanted, free, owned)["changes"] if c["whose"] == "other"]
+    if way_out == "rollback":
+        read = cli.compare(way["wanted"], free, way["owned"])
+        assert read["stays"] == [] and heads(wanted) <= taken(read["commands"])
+
+
+def test_a_row_in_use_stays_under_its_user_and_is_named():
+    """Catches SONiC's maps, schedulers and profiles of ours taken away under another's port."""
+    wanted = {"DSCP_TO_TC_MAP": {"ROCE": {"26": "3"}}, "TC_TO_QUEUE_MAP": {"ROCE": {"3": "3"}}}
+    wanted |= {"WRED_PROFILE": {"ROCE": {"ecn": "ecn_all"}}, "SCHEDULER": {"roce.cnp": {"type": "STRICT"}}}
+    wanted |= {"BUFFER_PROFILE": {"pg_lossless_1_5m_profile": {"size": "1"}}}
+    wanted |= {"PORT_QOS_MAP": {"Ethernet0": {"dscp_to_tc_map": "ROCE", "tc_to_queue_map": "ROCE"}}}
+    before = {"PORT": {"Ethernet0": {}}, "PORT_QOS_MAP": {"Ethernet8": {"dscp_to_tc_map": "AZURE"}}}
+    kept = json.loads(json.dumps(sonic.original(before, wanted)))
+    now = sonic.merged(wanted, before)
+    assert sonic.stays(kept, now) == []
+    now["PORT_QOS_MAP"]["Ethernet8"] = {"dscp_to_tc_map": "[DSCP_TO_TC_MAP|ROCE]"}
+    now["QUEUE"] = {"Ethernet8|3": {"wred_profile": "ROCE", "scheduler": "roce.cnp"}}
+    now["BUFFER_PG"] = {"Ethernet8|3": {"profile": "pg_lossless_1_5m_profile"}}
+    assert sonic.stays(kept, now) == [
+        "BUFFER_PROFILE|pg_lossless_1_5m_profile (in use: BUFFER_PG|Ethernet8|3 profile)",
+        "DSCP_TO_TC_MAP|ROCE (in use: PORT_QOS_MAP|Ethernet8 dscp_to_tc_map)",
+        "SCHEDULER|roce.cnp (in use: QUEUE|Ethernet8|3 scheduler)",
+        "WRED_PROFILE|ROCE (in use: QUEUE|Ethernet8|3 wred_profile)",
+    ]
+    # What holds only a field of ours, such as a cable's length, nobody names.
+    assert (
+        sonic.stays({"CABLE_LENGTH|AZURE": {"Ethernet0": None}}, {"CABLE_LENGTH": {"AZURE": {}}, **now}) == []
+    )
+    after = sonic.merged(sonic.back(kept, now), now)
+    assert "TC_TO_QUEUE_MAP" not in after and "Ethernet0" not in after["PORT_QOS_MAP"]
+    for table in ("DSCP_TO_TC_MAP", "WRED_PROFILE", "SCHEDULER", "BUFFER_PROFILE"):
+        assert after[table] == wanted[table]
+    undo = sonic.undo(now, before, wanted)
+    assert set(sonic.stays(kept, now)) <= set(undo["left"])
+    assert (
+        undo["target"]["WRED_PROFILE"] == wanted["WRED_PROFILE"] and "TC_TO_QUEUE_MAP" not in undo["target"]
+    )
+    assert "Ethernet0" not in undo["target"]["PORT_QOS_MAP"] and "WRED_PROFILE" not in undo["rows"]
+
+
+def test_a_profile_in_use_stays_on_cumulus_and_is_named():
+    """Catches the congestion profile taken away under another's port."""
+    ours = [{"port": "swp1"}]
+    wanted, before = nvue.tree(intent(), ours), {"interface": {"swp9": {"link": {"mtu": 9216}}}}
+    kept = json.loads(json.dumps(nvue.original([{"set": before}], wanted)))
+    now = json.loads(json.dumps(wanted))
+    assert nvue.stays(kept, now) == [] and "congestion-control" in nvue.back(kept, now)["qos"]
+    now["interface"]["swp9"] = {"qos": {"congestion-control": {"profile": "ROCE"}}}
+    (said,) = nvue.stays(kept, now)
+    assert said == ("qos.congestion-control.ROCE (in use: interface.swp9.qos.congestion-control.profile)")
+    way = nvue.back(kept, now)
+    assert "congestion-control" not in way["qos"] and way["qos"]["roce"]["mode"] is None
+    assert way["interface"]["swp1"]["qos"]["congestion-control"] == {"profile": None}
+    undo = nvue.undo([{"set": now}], [{"set": before}], wanted, [])
+    assert said in undo["left"] and "congestion-control" not in undo["patch"][0]["unset"]["qos"]
+    assert undo["patch"][0]["unset"]["interface"]["swp1"]["qos"]["congestion-control"] == {"profile": {}}
 
 
 def test_only_what_the_role_typed_is_its_own():
@@ -383,7 +494,20 @@ interface Vlan1 / hsrp 1 / authentication text Zq7
 key chain a / key 1 / key-string 7 Zq7
 daemon T / exec /usr/bin/TerminAttr -ingestauth=key,Zq7 -x
 copy ftp://eve:Zq7@10.1.1.1/x
-aaa x 7 Zq7822455D0A"""
+aaa x 7 Zq7822455D0A
+snmp-server community-map Zq7 context x
+snmp community-name Zq7
+event-handler x / action bash curl -H "Authorization: Bearer Zq7Zq7Zq7" https://hook
+event-handler x / action bash curl -H "Authorization: Basic Zq7Zq7Zq7==" https://hook
+event-handler x / action bash curl -u admin:Zq7 https://hook
+mac security / key-octet-string 0 Zq7
+mac security / key 12 7 Zq7
+key 1234 cryptographic-algorithm AES_128_CMAC key-octet-string 7 Zq7
+username eve sshkey ssh-rsa Zq7
+interface Vlan1 / authentication-type simple Zq7
+area 0 authentication message-digest Zq7
+ldap bind-pw Zq7
+passwd Zq7"""
 
 
 @pytest.mark.parametrize("line", SECRETS.splitlines())
@@ -401,6 +525,22 @@ def test_a_failure_tells_what_failed_and_no_configuration():
     assert cli.told({"msg": "return code 1", "stderr": "no patch"}, "") == "return code 1 no patch"
     assert cli.told({"msg": "Token expired"}, "") == "Token expired"
     assert cli.told({"msg": '{"password": "Zq7"}'}, "") == '{"password ***'
+    for text in (
+        "config apply-patch: {'TACPLUS': {'global': {'passkey': 'Zq7'}}}",
+        "ERROR 'auth_password': 'Zq7'",
+        "[Warning] SNMP_COMMUNITY|Zq7 not found",
+        '{"SNMP_COMMUNITY": {"Zq7": {"TYPE": "RO"}}}',
+        '{"MACSEC_PROFILE": {"a": {"primary_cak": "Zq7"}}}',
+        "Error: value 'Zq7' for readonly-community invalid",
+        "nv set: 'Zq7' is no valid community",
+        "Authorization: Basic Zq7Zq7Zq7==",
+        "Connection to https://10.0.0.1?token=Zq7",
+    ):
+        told = cli.told({"msg": text}, "")
+        assert "Zq7" not in told and "***" in told and told[:4] == text[:4], told
+    assert cli.told({"msg": "Error: value '9000' of mtu is too large"}, "").endswith(
+        "'9000' of mtu is too large"
+    )
     assert cli.told({}, "the change failed") == "the change failed"
     loop = {"msg": "One or more items failed", "results": [{}, {"failed": True, "msg": "% Invalid input"}]}
     assert cli.told(loop, "") == "% Invalid input"

@@ -66,15 +66,17 @@ NOISE = "".join(f"[n1:{number:05d}] select: component ucx selected\\n" for numbe
     ("".join(f"n2: error {number} of a library\\n" for number in range(90)), None),
 )
 def test_a_failure_is_told_in_whole_lines_without_chatter(tmp_path, said, told):
-    """Catches: a reason that begins within a word, or Open MPI's start for why a node could not write."""
-    code = f"import sys; sys.stderr.write('{said}'); sys.exit(3)"
-    assert kept(tmp_path, "mpi", "one", ["n1"], [sys.executable, "-c", code]) == 3
+    """Catches: a reason that begins within a word, or Open MPI's start for why a node could not write,
+    by a program under the watchdog as by one without."""
+    command = [sys.executable, "-c", f"import sys; sys.stderr.write('{said}'); sys.exit(3)"]
+    assert kept(tmp_path, "mpi", "one", ["n1"], command) == 3
     record = json.loads((tmp_path / "outputs.jsonl").read_text())
     how, _, tail = record["problem"]["message"].partition("exit status 3: ")
     assert how
     lines = tail.splitlines()
     assert len(lines) == told or (told is None and len(lines) > 5)
     assert all(line.startswith(("[n1:000", "srun: ", "n2: ", "...")) for line in lines), lines
+    assert watched(command, tmp_path / "o", tmp_path / "e", timeout_s=30)[1] == record["problem"]
 
 
 def test_a_line_that_is_too_long_is_told_by_its_end(tmp_path):

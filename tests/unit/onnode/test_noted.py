@@ -2,6 +2,7 @@
 
 # ruff: noqa: D103  (a change's name says what it is)
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -154,3 +155,73 @@ def test_a_note_that_a_full_disk_cut_is_told(job, capsys):
     notes.write_text(notes.read_text()[:-20])
     assert attest.main([str(job)]) == 1
     assert "n1: its outputs are not signed: a note of what was written is damaged" in capsys.readouterr().err
+
+
+def piped(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def grown(path: Path) -> None:
+    """A terabyte that takes no room."""
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+def crowded(path: Path) -> None:
+    path.write_text("n1\n" + "x\n" * (1 << 20))
+
+
+def not_ascii(path: Path) -> None:
+    path.write_bytes(b"n1\n\xff\n")
+
+
+SPOILT = [
+    *(("nodes.txt", how) for how in (piped, grown, crowded, not_ascii, Path.unlink)),
+    *(("outputs.n2.jsonl", how) for how in (piped, grown)),
+    *(("more.n1.txt", how) for how in (piped, grown)),
+]
+
+
+@pytest.mark.parametrize(("name", "how"), SPOILT, ids=lambda of: getattr(of, "__name__", of))
+def test_what_another_nodes_root_spoilt_costs_this_ones_signature_nothing(job, capsys, name, how):
+    """Catches: a job that hangs at a pipe, or ends for lack of memory: honest outputs unsigned."""
+    write(job, "one.n1.txt", "1\n")
+    write(job, "all.txt", "2\n", node=None)
+    for theirs in ("theirs.n2.txt", "outputs.n2.jsonl"):
+        (job / theirs).write_text("{}\n")
+    how(job / name)
+    found = signed(job)
+    assert found["status"] == 0 and "changed" not in found
+    names = {"all.txt", "nodes.txt", "one.n1.txt", "outputs.jsonl", "outputs.n1.jsonl"}
+    assert found["files"].keys() == names - ({name} if how not in (crowded, not_ascii) else set())
+    told = capsys.readouterr().err
+    assert name in told if name == "nodes.txt" or (how is grown and ".n1." in name) else not told
+
+
+@pytest.mark.parametrize("how", [piped, grown, lambda path: path.write_bytes(b"\n" * (60 << 20))])
+@pytest.mark.parametrize("name", ["one.n1.txt", "outputs.n1.jsonl"])
+def test_what_this_node_wrote_and_cannot_read_any_more_is_named(job, name, how):
+    """Catches: a spoilt output that ends the signing of others, or a journal that takes 8 GB to compare."""
+    write(job, "one.n1.txt", "1\n")
+    write(job, "two.n1.txt", "2\n")
+    how(job / name)
+    found = signed(job)
+    assert found["status"] == 1 and found["changed"] == [name] and "two.n1.txt" in found["files"]
+
+
+@pytest.mark.parametrize("name", ["nodes.txt", "one.n1.txt", "outputs.n1.jsonl"])
+def test_what_another_host_replaced_on_nfs_is_read_again_to_be_signed(job, monkeypatch, name):
+    """Catches: a node whose outputs are unsigned, as its handle of a file was stale once (ESTALE)."""
+    write(job, "one.n1.txt", "1\n")
+    real, left = os.open, [name]
+
+    def stale(path, *rest, **more):
+        if str(path).endswith(name) and left:
+            left.clear()
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", stale)
+    found = signed(job)
+    assert not left and found["status"] == 0 and {"nodes.txt", "one.n1.txt"} < found["files"].keys()

@@ -3,6 +3,7 @@
 from shakedown.benchmarks.planning import site_of
 from shakedown.intent.part import part_of
 from shakedown.references.files import load_catalogue
+from tests.kit.refusal import refused
 from tests.kit.site import WHERE, hosts, plan_site
 from tests.unit.intent.test_switch_links import RULE, two_leaves
 
@@ -85,6 +86,12 @@ def test_a_switch_without_access_stands_in_what_is_not_covered():
         "Ethernet32",
         "Ethernet33",
     }  # those to spine0; of spine1 there is nothing to compare with
+
+
+def test_a_leaf_that_nobody_may_touch_is_refused_where_the_playbooks_would_reach_it():
+    """Catches: `access: none` that holds only where links are described: the leaf is configured."""
+    inventory = two_leaves([], access={"leaf1": "none"})
+    refused("leaf1 is a host of group switches, and .* must not be touched", site_of, inventory, WHERE)
 
 
 def test_a_part_of_a_site_keeps_the_links_of_its_leaves():

@@ -19,6 +19,7 @@ from shakedown.discover.draft_site import describe
 from shakedown.discover.folder import files, write_folder
 from tests.kit.run import ran
 from tests.kit.site import CHECKOUT
+from tests.unit.slurm.submit_host import SubmitHost, end_turn
 
 sys.path.append(str(CHECKOUT / "tests/unit/discover"))
 import machines
@@ -265,6 +266,61 @@ def test_every_folder_goes_through_its_documented_commands(folders, name, shaked
     done = ran(*book, "--syntax-check", cwd=CHECKOUT)
     assert done.returncode == 0, done.stderr
     checked(folders[name])
+
+
+# What answers where a site's own Slurm would: one partition that takes the plan, no job, every node idle.
+SLURM = """
+import sys
+words, program = " ".join(sys.argv[1:]), Path(sys.argv[0]).name
+if (HOME / "silent").exists():
+    sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+if "partition" in words:
+    print("PartitionName=all Default=YES MaxTime=UNLIMITED State=UP Nodes=" + (HOME / "nodes").read_text())
+elif program == "sinfo":
+    print(*(f"{node}|idle|none" for node in (HOME / "nodes").read_text().split(",")), sep="\\n")
+elif "show node" in words:
+    for node in (HOME / "nodes").read_text().split(","):
+        print(f"NodeName={node} State=IDLE CPUTot=256 RealMemory=2000000 Gres=gpu:8 Partitions=all")
+elif "config" in words:
+    print("SLURM_VERSION = 25.05.0")
+"""
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(
+    not os.environ.get("SHAKEDOWN_EVERY_FOLDER"), reason="minutes for each: make test-folders"
+)
+@pytest.mark.parametrize(
+    ("name", "silent"),
+    [*((name, False) for name in (*SHIPPED, "lab_without")), ("lab", True), ("gpu_host", True)],
+)
+def test_every_folder_is_measured_up_to_its_first_submission(folders, name, silent, tmp_path):
+    """Catches: acceptance.yml that breaks off with a template's words, or waits silently for Slurm."""
+    host = SubmitHost(tmp_path)
+    try:
+        for program in ("scontrol", "sinfo", "squeue", "scancel", "sbatch"):
+            host.program(host.bin / program, SLURM)
+        folder = folders[name]
+        nodes = [node for node, own in hosts_of(folder).items() if "fabric_nics" in own or "gpus" in own]
+        (host.home / "nodes").write_text(",".join(nodes))
+        if silent:
+            (host.home / "silent").touch()
+        given = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        given |= dict.fromkeys(("shared_stage_path", "reframe_home", "shared_code_path"), str(host.home))
+        given |= {"run_root": str(host.runs), "run_id": "first", "software_missing": "not-run"}
+        given |= {"ansible_become": False, "acceptance_stages": "config", "stage_limit_s": 5}
+        learn = "--learn" in (folder / "group_vars/all/acceptance.yml").read_text()
+        given |= {"acceptance_learn": True} if learn else {}
+        book = [Path(sys.executable).with_name("ansible-playbook"), "-i", folder, "playbooks/acceptance.yml"]
+        alone = ["unshare", "--map-root-user", "--net", *book, "-e", json.dumps(given)]
+        done = ran(*alone, cwd=CHECKOUT, env=host.environment)
+    finally:
+        end_turn()
+    said = " ".join(done.stdout.split())
+    assert "is undefined" not in said and "Traceback" not in said, said[-3000:]
+    assert "PLAY RECAP" in said, done.stderr[-3000:]
+    assert host.text("stages") == "config\n", said[-3000:]
+    assert ("Slurm does not answer `scontrol show config`: the stages wait for it" in said) is silent
 
 
 @pytest.mark.timeout(900)

@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ import pytest
 from shakedown.evidence.attest import manifest
 from shakedown.evidence.job_folder import note_contents
 from shakedown.onnode.journal import Clock, Journal
-from shakedown.records.writing import append_line
+from shakedown.records import writing
+from shakedown.records.writing import append_line, aside_of
 from shakedown.run import chain
+from shakedown.run import folder as run_folder
 from shakedown.run.share import Share
 
 CHECKOUT = Path(__file__).parents[3]
@@ -115,6 +118,31 @@ def test_a_line_is_appended_whole_or_not_at_all(run, monkeypatch):
         chain.add(run / "raw", name, "0" * 64, "JobId=1\n")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [json.loads(line["line"])["number"] for line in lines[2:]] == [3, 4]
+
+
+def test_what_a_writer_left_is_in_no_other_ones_way(run, monkeypatch):
+    """Catches: a process number that comes again, on another host or in a container, and cannot write."""
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    share, file = Share(run), run / "raw/job.a1/job.json"
+    for name in {aside_of("job.json") for _ in range(9)} | {".job.json.7.new"}:
+        (file.parent / name).write_bytes(b"half")
+    share.write(file, b"whole")
+    assert file.read_bytes() == b"whole"
+    monkeypatch.setattr(run_folder, "_lives", lambda pid: pid != 7)
+    assert len(list(run_folder.leftovers(run))) == 10
+
+
+def test_no_line_is_lost_on_a_share_without_locks(run, monkeypatch):
+    """Catches: a line written over another one's; files that the jobs' group may write."""
+    file, before = run / "raw/job.a1/outputs.jsonl", os.umask(0)
+    monkeypatch.setattr(writing, "lock", lambda _: None)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda n: append_line(file, b"%d" % n), range(400)))
+    finally:
+        os.umask(before)
+    assert sorted(map(int, file.read_bytes().split())) == list(range(400))
+    assert file.stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize(("stale", "read"), [(2, True), (3, False)])
@@ -258,14 +286,13 @@ def test_a_disk_that_fills_costs_the_line_that_did_not_fit_alone(tmp_path, room)
     ]
 
 
-# Appends of no lines that count: a tool's output, a lock, what was set aside, a trainer's log by rank,
+# Appends of no lines that count: a tool's output, what was set aside, a trainer's log by rank,
 # and notes, of which half a one must be seen.
 OTHER_APPENDS = {
     "shakedown/benchmarks/lora/job.py",
     "shakedown/benchmarks/nccl/job.py",
     "shakedown/daytwo/mend.py",
     "shakedown/onnode/noted.py",
-    "shakedown/run/lock.py",
     "workloads/loadgen_harness/watch.py",
     "workloads/lora_trainer/log.py",
 }

@@ -291,3 +291,15 @@ def test_names_without_values_are_bounded_as_well(piece, monkeypatch):
     cut = redact(f"{piece * 100}{'x' * 300_000}\n{piece}password=hunter2\n")
     assert cut.endswith("REDACTED") and "hunter2" not in cut and cut.startswith(piece * 100)
     assert redact(cut) == cut
+
+
+def test_a_sparse_file_costs_no_more_than_what_stands_in_it(monkeypatch):
+    """Catches: a file that takes no room and three seconds to redact; a secret beside a hole."""
+    real, seen = redaction.redact, list[int]()
+    monkeypatch.setattr(redaction, "redact", lambda text: seen.append(len(text)) or real(text))
+    hole = b"\0" * (8 << 20)
+    content = b"BW peak 0.21\n" + hole + b"\nBW average 0.20\n"
+    assert redaction.redact_bytes(content) == content and max(seen) < 1 << 17
+    beside = ((b"password=", b"Zq7Secret"), (b"x", b"\nhf_" + b"Zq7" * 10), (b"token=Zq7Secret\n", b""))
+    for before, after in beside:
+        assert b"Zq7" not in redaction.redact_bytes(before + hole + after)

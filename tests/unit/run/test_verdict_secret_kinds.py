@@ -107,6 +107,15 @@ ansible -e '{"ansible_become_pass": "¤"}' ¦ <input type='password' value='¤'>
     "curl \\\n  --token \\\n  ¤",
     "password: \\\r\n  ¤",
     "Private-Lines: 2\nAAAA¤\nBBBB¤\nPrivate-MAC: x",
+    "Private-Lines: 1\nAAAA\nPrivate-MAC: 0¤",
+    "root@leaf0's password:\n¤",
+    *split("""
+{"private_key_id": "¤"} ¦ %any %any : PSK "¤"
+storcli /c0 set securitykey=¤ ¦ https://conda.anaconda.org/t/xy-¤/channel ¦ https://x/?pass%77ord=¤&page=2
+-Credential (ConvertTo-SecureString "¤" -AsPlainText) ¦ ConvertTo-SecureString -String ¤ -Force
+mot de passe : ¤ ¦ パスワード：¤ ¦ Kennwort: ¤ ¦ {'password': b'¤'} ¦ keytab: BQIAAABHAAIAC1NJVEUuRVhBTVBMRQ¤
+RWRTY0IyAAAAAAAAAAAA¤ ¦ TOTP secret ¤
+"""),
 )
 KEPT = (
     *split("""
@@ -148,6 +157,11 @@ P-Key index 0 ¦ Token bucket rate 5 ¦ - name: eos_token
     "  neighbor 10.0.0.1 send-community both",
     " match community Y",
     " PWD=/home/user",
+    "admin's password:\nLast login: Mon Nov 30",
+    "Password:\nmlx5_0 0.21 Gb/s",
+    "https://x/?filter%5Bname%5D=n1&page%20size=2",
+    "d41d8cd98f00b204e9800998ecf8427e:sums:d41d8cd98f00b204e9800998ecf8427e",
+    "TOTP is enabled",
 )
 
 
@@ -174,6 +188,12 @@ def test_what_only_looks_like_a_secret_stays(line):
     assert redact(f"{line}\n") == f"{line}\n"
 
 
+def test_hashes_of_a_windows_password_go():
+    """Catches: what stands for a password wherever Windows asks for one."""
+    hashes = "aad3b435b51404eeaad3b435b51404ee:8846f7eaee8fb117ad06bdd830b7586c"
+    assert redact(f"Administrator:500:{hashes}:::\n") == "Administrator:500:REDACTED:::\n"
+
+
 def test_no_line_makes_another_go():
     """Catches: what a line holds decides about the next, in one text with all of them."""
     text = "\n".join((*KEPT, ""))
@@ -198,7 +218,18 @@ def test_an_environment_of_a_process_goes():
     *("sshpass -p ", "ipmitool -P", "curl -u ", "mysql ", "snmp ", "snmp host x ", "tacacs\n ", "secret "),
     *("<password>\n", "<token ", "user=", "user=a pass", "?sig=", "://a/hook/", '"auth":', "id=token\n"),
     *("token:\n- x\n", "token \n", "token\\\n", "token: |\n x\n", "$ANSIBLE_VAULT;", "a\0", "A=\0", "PWD_a_"),
-    *("echo x | ", "password ;", "key 7 ", "MUNGE:", "Private-Lines: 1\n", "token    ", '"--token",', "$6$"),
+    *(
+        "echo x | ",
+        "password ;",
+        "key 7 ",
+        "MUNGE:",
+        "Private-Lines: 1\n",
+        "?%41",
+        "password:\n1a",
+        "token    ",
+        '"--token",',
+        "$6$",
+    ),
 )
 def test_each_kind_takes_linear_time(piece):
     """Catches: an expression that looks at the rest of a line, or of a file, from each place in it."""

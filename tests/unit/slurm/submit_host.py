@@ -100,8 +100,8 @@ class SubmitHost:
             made.mkdir(parents=True)
         (self.home / "queue").touch()
         for name in ("squeue", "scancel"):
-            self._program(self.bin / name, _SLURM)
-        self._program(self.home / "venv/bin/reframe", _REFRAME)
+            self.program(self.bin / name, _SLURM)
+        self.program(self.home / "venv/bin/reframe", _REFRAME)
         python = self.home / "venv/bin/python"
         # It finds this package by itself, as the venv's does, where it runs isolated.
         python.write_text(
@@ -124,7 +124,8 @@ class SubmitHost:
             "ANSIBLE_CACHE_PLUGIN": "memory",
         }
 
-    def _program(self, path: Path, text: str) -> None:
+    def program(self, path: Path, text: str) -> None:
+        """Write a program of this host, which is given the folder as HOME."""
         path.write_text(
             f"#!{sys.executable} -SE\nfrom pathlib import Path\nHOME = Path({str(self.home)!r})\n{text}"
         )

@@ -17,6 +17,7 @@ from shakedown.slurm.preflight import refuse_over_limits
 from tests.kit import records
 from tests.kit.cases import cases
 from tests.kit.files import script
+from tests.kit.refusal import refused
 
 # As Slurm 24.11 prints it with --oneliner, shortened in the middle.
 COMPLETED = (
@@ -59,9 +60,11 @@ def test_a_running_job_is_not_finished():
 
 
 def test_a_users_words_cannot_forge_a_state():
-    """Catches: `Comment=... JobState=COMPLETED` written by the job's owner read as Slurm's word."""
-    forged = COMPLETED.replace("JobState=COMPLETED", "JobState=FAILED").rstrip("\n") + " JobState=COMPLETED\n"
-    assert parse_show_job(forged).state == "FAILED"
+    """Catches: `JobState=COMPLETED` in a job's name or comment, by its owner, read as Slurm's word."""
+    failed = COMPLETED.replace("JobState=COMPLETED", "JobState=FAILED")
+    name, said = re.search(r"JobName=\S+", failed)[0], " JobState=COMPLETED"
+    for forged in (failed.rstrip("\n") + f"{said}\n", failed.replace(name, f"{name}{said} y")):
+        refused("says twice: JobState", parse_show_job, forged)
 
 
 @cases("text", "", "slurm_load_jobs error: Invalid job id specified\n", COMPLETED + COMPLETED)

@@ -60,7 +60,7 @@ def clone(folder: Path) -> str:
 def run_of(folder: Path, hostile: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Make the lab's recorded run again; return its verdict, the plan made anew, and what was told."""
     site = SubmitHost(folder)
-    site._program(site.home / "venv/bin/reframe", _REFRAME)
+    site.program(site.home / "venv/bin/reframe", _REFRAME)
     for name in ("scontrol", "sinfo", "sacctmgr"):
         (site.bin / name).write_text(_SLURM)
         (site.bin / name).chmod(0o755)

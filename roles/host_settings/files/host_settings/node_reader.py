@@ -15,9 +15,13 @@ from host_settings.system import System
 
 SCHEMA = 1
 # As in shakedown/onnode/gpus.py, which these nodes need not have.
+FRONT = (
+    r"(?:<[0-9]{1,3}>|kern *:[a-z]+ *: *|\[[^\]\n]{3,40}\] ?|[0-9T:.,+-]{19,32} "
+    r"|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} |\S{1,64} kernel: ){0,5}"
+)
 KEPT = re.compile(
-    r"^(?:\[ *[0-9]+\.[0-9]+\] ?(?:\[ *[CT][0-9]+\] ?)?)?(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid"
-    r"| {0,40}NVRM: [^\n]{0,120}(?:RmInitAdapter failed|fallen off the bus)"
+    rf"^{FRONT}(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid"
+    r"| {0,40}NVRM: [^\n]{0,120}(?:RmInitAdapter failed|fallen off the bus|global fatal error)"
     r"|NETDEV WATCHDOG: |DMAR: \[|AMD-Vi: Event"
     r"|EDAC \S+: [0-9]+ [CU]E |(?:mce: )?CPU[0-9]+: (?:Core|Package) temperature "
     r"|\S+ [0-9a-f:.]+: (?:AER: |DPC: |PCIe Bus Error: |[0-9.]+ Gb/s available PCIe bandwidth, limited by )"
@@ -48,7 +52,9 @@ def _kernel(system: System) -> tuple[list[str], str]:
     done = system.run("dmesg")
     if done.status != 0:
         return [], done.complaint[:300]
-    return [line[:500] for line in KEPT.findall(done.out)][-_MOST_LINES:], ""
+    return [line[:500] for line in KEPT.findall(re.sub(r"\x1b\[[0-9;]{0,20}m", "", done.out))][
+        -_MOST_LINES:
+    ], ""
 
 
 def _pci(system: System) -> dict[str, str]:

@@ -12,6 +12,7 @@ from shakedown.benchmarks.gpu.metrics import judge_gpu
 from shakedown.benchmarks.gpu.state import GpuState, parse_gpu_look
 from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
+from shakedown.onnode.gpus import kernel_log
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
@@ -20,6 +21,7 @@ from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import leave_the_rest
 from tests.kit.site import one_node, plan_site
+from tests.unit.roles.host_settings.test_node_reader import FRONTS
 
 NCCL = "collective.nccl0.one-process.1x.gpu1"
 SIZE = "collective/nccl_all_reduce/{}/gpu1/-/-/dtype=float,size_bytes={}"
@@ -285,11 +287,11 @@ def test_a_later_driver_s_reason_for_slow_clocks_is_told_and_is_no_pass(run):
     assert outcome is Outcome.INCONCLUSIVE and "not known here: 0x200" in reason
 
 
-def state(run, edit) -> dict[str, tuple[float | None, str]]:
+def state(run, edit, **asked) -> dict[str, tuple[float | None, str]]:
     """What is said of a node and its GPU 0 by the checks of today: value and words."""
     with edited(run / "jobs.json") as jobs:
         settings = next(job["settings"] for job in jobs["jobs"] if job["kind"] == "gpu_node")
-        settings["state"] |= {"hardware": True, "mig": True, "fabric": True}
+        settings["state"] |= {"hardware": True, "earlier": True, "mig": True, "fabric": True, **asked}
         (run / "raw/node.gpu_node.a1/spec.json").write_text(json.dumps(settings, indent=1) + "\n")
 
     def today(seen) -> None:
@@ -315,23 +317,30 @@ EDAC = "EDAC MC3: 42 UE memory read error on CPU_SrcID#0_MC#3_Chan#0_DIMM#0"
 AER = "pcieport 0000:15:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:18:00.0"
 POWER = "mlx5_core 0000:18:00.0: mlx5_pcie_event:301: Detected insufficient power on the PCIe slot (27W)."
 HOUR_S = 3600.0
+NOW_S = 0.5  # of the job's own time
 
 
 @cases(
     "lines, check, wrong, says",
-    ([(100_000.0, PROGRAM)], "xid", 0, "0 Xid: ; 1 of programs"),
+    ([(100_000.0, PROGRAM)], "earlier", 0, "0 errors before the job: ; 1 of programs"),
     ([(None, PROGRAM)], "xid", 0, "0 Xid: ; 1 of programs"),
     ([(0.5, PROGRAM)], "xid", 1, "31, pid=2210001"),
-    ([(100_000.0, GONE)], "xid", 1, "27.8 h before the end"),
-    ([(100_000.0, SXID), (HOUR_S, EDAC), (HOUR_S, AER)], "hardware", 2, "42 UE memory read error"),
-    ([(HOUR_S, AER)], "hardware", 0, "1 told, no failure: pcieport"),
-    ([(HOUR_S, AER.replace("Non-Fatal", "Fatal"))], "hardware", 1, "(Fatal)"),
-    ([(HOUR_S, SXID.replace("Fatal", "Non-fatal"))], "hardware", 0, "no failure"),
-    ([(HOUR_S, f"[ T1234] {GONE}")], "xid", 1, "1 Xid: NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen"),
+    (
+        [(100_000.0, GONE)],
+        "earlier",
+        1,
+        "1 error before the job: NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus. (27.8 h before",
+    ),
+    ([(None, GONE)], "xid", 1, "79"),
+    ([(100_000.0, SXID), (HOUR_S, EDAC), (HOUR_S, AER)], "earlier", 2, "42 UE memory read error"),
+    ([(NOW_S, AER)], "hardware", 0, "1 told, no failure: pcieport"),
+    ([(NOW_S, AER.replace("Non-Fatal", "Fatal"))], "hardware", 1, "(Fatal)"),
+    ([(NOW_S, SXID.replace("Fatal", "Non-fatal"))], "hardware", 0, "no failure"),
+    ([(NOW_S, f"[ T1234] {GONE}")], "xid", 1, "1 Xid: NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen"),
     (
         [
             (
-                HOUR_S,
+                NOW_S,
                 "mlx5_core 0000:c1:00.0: Port module event[error]: module 0, Cable error, High Temperature",
             )
         ],
@@ -339,16 +348,13 @@ HOUR_S = 3600.0
         1,
         "",
     ),
-    ([(HOUR_S, "mlx5_core 0000:c1:00.0 enp1s0: Link down")], "hardware", 0, "1 told, no failure: mlx5_core"),
+    ([(NOW_S, "mlx5_core 0000:c1:00.0 enp1s0: Link down")], "hardware", 0, "1 told, no failure: mlx5_core"),
     (
-        [
-            (HOUR_S, POWER),
-            *((age, f"EDAC MC0: {age:.0f} CE memory scrubbing error") for age in range(60, 99)),
-        ],
+        [(NOW_S, POWER), *((age, f"EDAC MC0: {age:.0f} CE memory scrubbing error") for age in range(1, 9))],
         *("hardware", 0, "insufficient power on the PCIe slot"),
     ),
     *(
-        ([(HOUR_S, words)], "hardware", 1, words)
+        ([(NOW_S, words)], "hardware", 1, words)
         for words in (
             "NVRM: GPU 0000:17:00.0: RmInitAdapter failed! (0x62:0x40:2393)",
             "NVRM: The NVIDIA GPU 0000:17:00.0 (PCI ID: 10de:2330) has fallen off the bus",
@@ -359,8 +365,8 @@ HOUR_S = 3600.0
             "mce: [Hardware Error]: CPU 5: Machine Check Exception: 5 Bank 7: be00000000800400",
         )
     ),
-    ([(HOUR_S, "NETDEV WATCHDOG: ens1 (mlx5_core): transmit queue 3 timed out")], "hardware", 0, "WATCHDOG"),
-    ([(HOUR_S, "DMAR: [DMA Read NO_PASID] Request device [18:00.0] fault addr 0x0")], "hardware", 0, "DMAR"),
+    ([(NOW_S, "NETDEV WATCHDOG: ens1 (mlx5_core): transmit queue 3 timed out")], "hardware", 0, "WATCHDOG"),
+    ([(NOW_S, "DMAR: [DMA Read NO_PASID] Request device [18:00.0] fault addr 0x0")], "hardware", 0, "DMAR"),
 )
 def test_what_the_kernel_s_log_says(run, lines, check, wrong, says):
     """Catches: a user's page fault of last week that fails a node, a dead NVSwitch or DIMM that does not."""
@@ -371,8 +377,176 @@ def test_what_the_kernel_s_log_says(run, lines, check, wrong, says):
         texts = [text if age is None else f"[{now - age:.6f}] {text}" for age, text in lines]
         seen["kernel"]["out"] = "".join(f"{text}\n" for text in texts)
 
-    value, words = state(run, edit)[check]
+    found = state(run, edit)
+    value, words = found.pop(check)
     assert value == wrong and says in words, words
+    for other in {"xid", "hardware", "earlier"} & set(found):
+        assert found[other][0] == 0 and "told" not in found[other][1], found[other]
+
+
+@cases(
+    "had, settings, xid, earlier",
+    (GONE, {}, (0, "0 Xid: "), (1, "1 error before the job: NVRM: Xid (PCI:0000:17:00): 79")),
+    (PROGRAM, {}, (0, "0 Xid: "), (0, "0 errors before the job: ; 1 of programs")),
+    (f"{GONE}\n{GONE}", {}, (1, "1 Xid: NVRM"), (1, "1 error before the job: NVRM")),
+    (GONE, {"xid": False}, None, (0, "0 errors before the job: ")),
+    (GONE, {"earlier": False}, (1, "1 Xid: NVRM"), None),
+    (PROGRAM, {"earlier": False}, (0, "0 Xid: ; 1 of programs"), None),
+    (GONE, {"xid": False, "hardware": False}, None, None),
+)
+def test_what_the_log_had_as_the_job_began_is_not_the_job_s(run, had, settings, xid, earlier):
+    """Catches: an error of before the job among its own, as its line bears no time; one of the job lost."""
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"now_s": 1e6, "exit_code": 0, "out": f"{had}\n"}
+
+    with edited(run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.before.json") as seen:
+        seen["kernel"] |= {"exit_code": 0, "out": f"{had.splitlines()[0]}\n"}
+    found = state(run, edit, **settings)
+    for check, wanted in (("xid", xid), ("earlier", earlier)):
+        assert (check in found) is (wanted is not None), found
+        if wanted:
+            assert found[check][0] == wanted[0] and found[check][1].startswith(wanted[1]), found
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_line_counts_in_whatever_form_its_time_stands(run, front):
+    """Catches: an Xid that a wrapper of dmesg dates in another form, kept and passed."""
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"now_s": 1e6, "exit_code": 0, "out": f"{front}{GONE}\n"}
+
+    found = state(run, edit)
+    assert found["xid"][0] + found["earlier"][0] == 1, found
+
+
+@cases(
+    "begin, end, kept, doubt",
+    ((3.5, 900.0), 3.5, True, False),
+    ((3.5, 900.0), 950.0, True, True),
+    ((3.5, 900.0), None, True, True),
+    ((None, 900.0), None, True, False),
+    ((3.5, None), 950.0, True, False),
+    ((3.5, 900.0), 3.5, False, True),
+)
+def test_a_log_that_lost_lines_of_the_job_leaves_no_check_good(run, begin, end, kept, doubt):
+    """Catches: a storm of messages, or `dmesg -C`, after which an Xid of the job itself is gone: PASS."""
+    with edited(run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.before.json") as seen:
+        old = f"[ 100.1] {GONE}\n"
+        seen["kernel"] |= {"oldest_s": begin[0], "now_s": begin[1], "out": old, "exit_code": 0}
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"oldest_s": end, "now_s": 960.0, "exit_code": 0, "out": old * kept}
+
+    assert state(run, edit)["earlier"][0] == 1, "what the log had before"
+    found = [m for m in gather(run)[0] if m.params.get("check") in ("xid", "hardware")]
+    assert [bool(m.disturbed and "lost lines" in m.disturbed) for m in found] == [doubt] * 2, found
+
+
+def test_an_xid_in_a_form_that_nobody_knows_is_no_silence(run, monkeypatch):
+    """Catches: a line with an Xid that no expression of ours fits, dropped on the node as a user's words."""
+    line = f"2026/11/20 17h20: {GONE}"
+    printed = {"argv": ["dmesg"], "exit_code": 0, "out": f"{line}\n[ 9.1] {GONE}\n", "error": ""}
+    monkeypatch.setattr("shakedown.onnode.gpus.run", lambda _: dict(printed))
+    kernel = kernel_log()
+    assert (kernel["out"], kernel["strange"]) == (f"[ 9.1] {GONE}\n", 1)
+    look(run, lambda seen: seen["kernel"].update(exit_code=0, strange=1, out=""))
+    outcome, reason = cells(run)[STATE.format("xid")]
+    assert outcome is Outcome.INCONCLUSIVE and "in a form that is not known" in reason
+
+
+def test_an_error_that_an_older_order_did_not_ask_for_is_no_pass(run):
+    """Catches: a fatal error of an NVSwitch in a log that was read, passed by a check on Xids alone."""
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"exit_code": 0, "out": f"[ 812.1] {SXID}\n"}
+
+    look(run, edit)
+    outcome, reason = cells(run)[STATE.format("xid")]
+    assert outcome is Outcome.INCONCLUSIVE and SXID in reason
+    assert f"not asked for: {SXID}" in state(run, edit, hardware=False)["xid"][1]
+
+
+def test_clocks_that_drift_over_months_make_no_error_of_the_job_an_earlier_one(run):
+    """Catches: a program's Xid of the job itself, only told as the kernel's clock runs minutes slow."""
+
+    def edit(seen) -> None:
+        seen["kernel"] |= {"now_s": 8e6, "exit_code": 0, "out": f"[{8e6 - 500:.6f}] {PROGRAM}\n"}
+
+    assert state(run, edit)["xid"][0] == 1
+
+
+def test_an_error_in_a_cell_costs_its_own_check_and_a_warning_is_told(run):
+    """Catches: a corrupted infoROM, or one sensor that does not answer, that costs all of a node."""
+
+    def edit(seen) -> None:
+        table = re.sub(r"(?m)^(2, .*Enabled), 0,", r"\1, [Unknown Error],", seen["commands"]["gpus"]["out"])
+        table = re.sub(r"[0-9.]+ W,", "[Unknown Error],", table, count=1)
+        seen["commands"]["gpus"]["out"] = f"{table}WARNING: infoROM is corrupted at gpu 0000:00:08.0\n"
+
+    look(run, edit)
+    bad = {cell: found for cell, found in cells(run).items() if "gpu_state" in cell}
+    assert bad.keys() == {STATE.format("count"), STATE.format("ecc,gpu=2")}, bad
+    assert all(outcome is Outcome.INCONCLUSIVE for outcome, _ in bad.values())
+    assert "infoROM is corrupted at gpu 0000:00:08.0" in bad[STATE.format("count")][1]
+    assert "uncorrected.volatile.total is [Unknown Error]" in bad[STATE.format("ecc,gpu=2")][1]
+
+
+HANDLE = "Unable to determine the device handle for GPU"
+
+
+@cases(
+    "row, exit_code, said, kept",
+    # It lists the others, and goes on.
+    (f"{HANDLE}2: 0000:00:08.0: Unknown Error", 0, f"3 GPUs, 4 planned, nvidia-smi says: {HANDLE}2", True),
+    (f"{HANDLE} 0000:00:08.0: GPU is lost.  Reboot the system", 15, "GPU is lost.  Reboot", True),
+    (r"\1, [GPU requires reset],\2", 0, "nvidia-smi says: GPU 2: ecc.errors.uncorrected", True),
+    # It ends at the first of them.
+    (None, 15, f"0 GPUs, 4 planned, nvidia-smi says: {HANDLE} 0000:00:08.0: GPU is lost", False),
+)
+def test_a_lost_gpu_fails_by_its_name_and_costs_no_other(run, row, exit_code, said, kept):
+    """Catches: a GPU that fell off the bus, told as 34 cells of four GPUs that cannot be read."""
+
+    def edit(seen) -> None:
+        listed = seen["commands"]["gpus"]
+        listed["exit_code"] = exit_code
+        lost = f"{HANDLE} 0000:00:08.0: GPU is lost.  Reboot the system to recover this GPU\n"
+        listed["out"] = re.sub(r"(?m)^(2, .*Enabled), 0,(.*)$", row, listed["out"]) if row else lost
+
+    look(run, edit)
+    bad = {cell: found for cell, found in cells(run).items() if "gpu_state" in cell}
+    outcome, reason = bad.pop(STATE.format("count"))
+    assert outcome is Outcome.FAIL and said in reason
+    assert all(outcome is Outcome.INCONCLUSIVE for outcome, _ in bad.values())
+    assert not kept or all("gpu=2" in cell for cell in bad), bad
+
+
+@cases(
+    "job, file, said, test",
+    (
+        "node.gpu_node",
+        "nvbandwidth.gpu1.host_to_device_memcpy_ce.err",
+        "Invalid value when checking the",
+        None,
+    ),
+    (NCCL, "nccl_all_reduce.r3.err", "n1:7:8 [0] NCCL WARN NET/IB : Got completion 12", "nccl_all_reduce"),
+    (NCCL, "nccl_all_reduce.r3.err", "slurmstepd: error: Detected 1 oom_kill event in", "nccl_all_reduce"),
+    (NCCL, "nccl_all_reduce.r2.err", "n1:7:8 [0] NCCL WARN TUNER/Plugin: none", ""),
+)
+def test_an_event_on_stderr_leaves_no_figure_good(run, job, file, said, test):
+    """Catches: a lost NIC, or data that were found wrong, told beside results of a tool that ended well."""
+    (folder,) = (run / "raw").glob(f"{job}*.a1")
+    (folder / file).write_text(f"{said}\n")
+    found = {m.test for m in gather(run)[0] if m.disturbed and said in m.disturbed}
+    assert found == ({test or "host_to_device_memcpy_ce"} if test != "" else set())
+
+
+def test_what_nccl_warns_of_among_its_rows_leaves_no_figure_good(run):
+    """Catches: a site's NCCL_DEBUG=WARN, by which a NIC's error stands in a repeat's rows, read by nobody."""
+    line = "n1:7:8 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error"
+    change(run, "nccl_all_reduce.r2.txt", "\n( +8589934592 )", f"\n{line}\n\\1")
+    outcome, reason = cells(run)[LARGEST]
+    assert outcome is Outcome.INCONCLUSIVE and "nccl_all_reduce.r2.txt tells of an event" in reason
 
 
 def in_parts(seen) -> None:

@@ -267,6 +267,7 @@ def test_traffic_that_did_not_pass_the_fabric_fails(tmp_path):
     {"sequence_length": 32},
     {"world_size": 3},
     {"parameters": 1},
+    {"trainable_parameters": 57343},
     {"seed": 9},
     {"micro_batch_samples": 2},
     {"learning_rate": 0.1},

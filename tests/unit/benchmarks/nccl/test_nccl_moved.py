@@ -9,9 +9,8 @@ from shakedown.benchmarks.nccl.settings import ExpectedWay, NcclSettings
 from shakedown.benchmarks.registry import TOOLS
 from shakedown.collect.counters import confirmed
 from shakedown.collect.outputs import Told
-from shakedown.intent.nic import NicSpec
 from shakedown.physics.collectives import Collective, least_crossing_bytes
-from shakedown.records.base import Stage
+from shakedown.records.base import NicSpec, Stage
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder, NodeCounters
 from tests.kit import records

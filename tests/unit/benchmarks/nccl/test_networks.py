@@ -133,6 +133,51 @@ def test_a_device_that_is_made_of_two_ports_counts_for_both():
     assert (found["nics"][0], found["network"][0]) == (0, 0), found
 
 
+def test_the_second_way_of_a_nic_to_gpus_is_that_nic():
+    """Catches: a healthy NIC with Data Direct (`mlx5_0_dma`) of which it is said that it carries nothing."""
+    found = judged(log("IB").replace("mlx5_0:", "mlx5_0_dma:"))
+    assert (found["nics"][0], found["network"][0]) == (0, 0), found
+
+
+FOUND = (
+    "NET/IB: [{i}] mlx5_{i}:uverbs{i}:1/RoCE provider=Mlx5 speed=400000 context=0x7f pciPath=/sys/{i} ar=0",
+    "NET/IB : Made virtual device [{i}] name=mlx5_{i}{way} speed=400000 ndevs=1",
+)
+
+
+@cases(
+    "way, listed, merged",
+    ("", True, True),
+    ("_dma", True, True),
+    ("", False, True),  # the list is lost: each device was told as it was found
+    ("_dma", False, False),
+)
+def test_devices_are_known_in_each_form_that_nccl_has_for_them(way, listed, merged):
+    """Catches: NICs called unknown, or their link, where a release tells of each as it is found."""
+    text = log("IB", merged=merged).replace("mlx5_0+mlx5_1", f"mlx5_0{way}+mlx5_1{way}")
+    lines = []
+    for line in text.replace("mlx5_0:", f"mlx5_0{way}:").replace("mlx5_1:", f"mlx5_1{way}:").splitlines():
+        front, _, said = line.partition("NCCL INFO ")
+        if " : Using [0]" in said:
+            lines += [f"{front}NCCL INFO {form.format(i=i, way=way)}" for i in (0, 1) for form in FOUND]
+        if listed or " : Using [0]" not in said:
+            lines.append(line)
+    found = judged("\n".join(lines) + "\n")
+    assert (found["nics"][0], found["network"][0]) == (0, 0), found
+    assert len(parse_nccl_log("\n".join(lines) + "\n").ib_devices) == 2 * (2 + merged)
+
+
+def test_the_third_device_of_two_is_both():
+    """Catches: the NICs of a node called unknown, whose log does not tell that NCCL merged the only two."""
+    text = "".join(x for x in log("IB", merged=True).splitlines(True) if "Made virtual" not in x)
+    found = judged(text)
+    assert (found["nics"][0], found["network"][0]) == (0, 0), found
+    more = text.replace("[RO]", "[2]mlx5_2:1/RoCE [RO]")
+    assert judged(more)["nics"][0] == 1
+    none = "".join(x for x in text.splitlines(True) if ": Using" not in x)
+    assert (judged(none)["nics"][0], judged(none)["network"][0]) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("listed", "nics"),
     [

@@ -146,6 +146,7 @@ def test_the_file_of_out_json_is_refused_in_words(text):
     (lambda t: t.replace("97.52", "nan"), "BW average should be a finite number"),
     (lambda t: t.replace("97.52", "inf"), "BW average should be a finite number"),
     (lambda t: t.replace("97.52", "7.52"), "contradict each other"),
+    (lambda t: t.replace("Gb/sec", "MiB/sec"), "heading says MiB/s, its rows are in Gb/s: another unit"),
     (lambda t: t.replace("97.52", ""), "a row of 4 columns"),
     (lambda t: t.replace(" 65536", " 65x36"), "#bytes should be a whole number"),
     (lambda t: t.replace("4096[B]", "none[B]"), "mtu_bytes should be a whole number"),

@@ -63,6 +63,18 @@ def test_both_ways_between_gpus_are_the_last_of_three_matrices():
     assert (matrix[0][1], matrix[2][2]) == (788.176, None)
 
 
+def test_a_gpu_that_could_not_be_copied_to_costs_itself_alone():
+    """Catches: one "N/A", which the sum leaves out, that makes the figures of every GPU unread."""
+
+    def change(run):
+        case = run["testcases"][0]
+        case["sum"] -= float(case["bandwidth_matrix"][0][1])
+        case["bandwidth_matrix"][0][1] = "N/A"
+
+    (row,) = parse_nvbandwidth(nvbandwidth(change)).tests[0].bandwidth_gb_per_s
+    assert [value is None for value in row] == [False, True, False, False]
+
+
 @pytest.mark.parametrize("status", ["Waived", "Not Found", "Error", "Running"])
 def test_nvbandwidth_tests_that_did_not_pass_have_no_values(status):
     """Catches a waived or failed test that looks measured."""
@@ -259,6 +271,18 @@ def test_the_counters_of_another_driver(names):
     assert (port.driver, port.counters) == (None, counters)
 
 
+def test_a_count_below_zero_is_unread_and_costs_no_other():
+    """Catches: one counter that a device did not answer for, which makes a whole listing unreadable."""
+    whole = mlx5()
+    for name, odd in (("rx_packets", "-1"), ("rx_prio3_pause", "0x1f")):
+        result = parse_ethtool(statistics(whole | {name: odd}))
+        left = {one: n for one, n in whole.items() if one != name}
+        assert (result.driver, result.unread, result.counters) == ("mlx5_core", (name,), left)
+    rxe = json.loads(captured.read("rdma_6.15_statistic_rxe.json"))
+    port = parse_rdma(json.dumps([rxe[0] | {"link_downed": -1}])).ports[0]
+    assert (port.driver, port.unread, "link_downed" in port.counters) == ("rxe", ("link_downed",), False)
+
+
 def test_a_later_release_s_names():
     """Catches: Broadcom's driver since 2025 refused for names that it gave up, or one lost of them unseen."""
     sets = next(x for x in counter_sets.RDMA if x.driver == "bnxt_re")
@@ -370,7 +394,7 @@ def test_rdma_values():
     ('[{"ifname":"rxe0","port":1,"sent_pkts":"5"}]', "whole number"),
     ('[{"ifname":"rxe0","port":1,"sent_pkts":5.0}]', "whole number"),
     ('[{"ifname":"rxe0","port":1,"sent_pkts":true}]', "whole number"),
-    ('[{"ifname":"rxe0","port":1,"sent_pkts":-5}]', "counters"),
+    ('[{"ifname":"rxe0","port":1,"sent_pkts":-5}]', "rxe always reports ack_deferred"),
     ('[{"ifname":"rxe0","port":1,"sent_pkts":NaN}]', "not a finite number"),
     ('[{"ifname":"rxe0","port":1,"sent_pkts":1,"sent_pkts":2}]', "twice"),
     ('[{"ifname":"rxe0","port":1,"a":1},{"ifname":"rxe0","port":1,"a":2}]', "twice"),

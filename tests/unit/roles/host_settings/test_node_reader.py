@@ -12,8 +12,8 @@ from host_settings.system import Done, System
 
 from shakedown.benchmarks.interconnect import job
 from shakedown.onnode import gpus
-from shakedown.onnode.node_reader import ask
 from shakedown.run import service
+from shakedown.run.service import of_node
 from tests.kit.cases import cases
 
 XID = "NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus."
@@ -99,6 +99,14 @@ def test_the_program_takes_nothing_from_who_asks(tree, capsys, monkeypatch):
     assert "StandardInput=null" in unit and "NoNewPrivileges=yes" in unit
 
 
+# The same line as dmesg prints it by other wishes of a user's or a wrapper's (-T, --time-format=iso, -r, -x),
+# as a journal does, and where the kernel writes no time.
+FRONTS = (
+    *("[Fri Nov 20 17:20:01 2026] ", "2026-11-20T17:20:01,859532+00:00 ", "<3>[  812.123456] ", ""),
+    *("kern  :err   : [  812.123456] ", "Nov 20 17:20:01 gpu1 kernel: "),
+)
+
+
 def test_every_line_that_tells_of_hardware_is_read(monkeypatch):
     """Catches: an NVSwitch, a DIMM, a PCIe link or a hot NIC whose words stay in the log; a user's that go.
 
@@ -126,6 +134,8 @@ def test_every_line_that_tells_of_hardware_is_read(monkeypatch):
         "[  102.200000] mlx5_core 0000:c1:00.0 enp1s0: TX timeout detected",
         "[  102.300000] pcieport 0000:15:01.0: DPC: containment event, status:0x1f01 source:0x0000",
         "[  102.400000] DMAR: [DMA Read NO_PASID] Request device [18:00.0] fault addr 0x0",
+        "[  102.500000] NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60",
+        *(f"{front}{XID}" for front in FRONTS),
         "[  107.000000] amdgpu 0000:c3:00.0: amdgpu: socket: 0 2 uncorrectable hardware errors in umc",
     ]
     others = [
@@ -136,6 +146,12 @@ def test_every_line_that_tells_of_hardware_is_read(monkeypatch):
     log = "\n".join([*others, *kept, ""])
     monkeypatch.setattr(gpus, "run", lambda _: {"argv": ["dmesg"], "exit_code": 0, "out": log, "error": ""})
     assert gpus.kernel_log()["out"].splitlines() == kept
+    coloured = f"\x1b[32m[  812.123456] \x1b[0m\x1b[33mNVRM: \x1b[0m{XID[6:]}\n"
+    monkeypatch.setattr(gpus, "run", lambda _: {"argv": [], "exit_code": 0, "out": coloured, "error": ""})
+    assert gpus.kernel_log() | {"now_s": 0} == {
+        **{"argv": [], "exit_code": 0, "error": "", "now_s": 0, "oldest_s": 812.123456, "strange": 0},
+        "out": f"[  812.123456] {XID}\n",
+    }
     assert node_reader.KEPT.pattern == gpus.KEPT.pattern and node_reader.KEPT.flags == gpus.KEPT.flags
 
 
@@ -181,7 +197,7 @@ def test_an_endless_answer_ends(monkeypatch, serve):
     """Catches: a service that fills the memory of a node."""
     monkeypatch.setattr("shakedown.run.service.LARGEST_ANSWER", 10)
     with pytest.raises(ValueError, match="too long"):
-        ask(serve(b" " * 100))
+        of_node(serve(b" " * 100))
 
 
 def test_an_answer_that_came_before_the_question_counts(tmp_path):
