@@ -438,6 +438,8 @@ def test_the_way_back_of_sonic_is_exactly_what_was_kept():
         "PORT_QOS_MAP": {**running["PORT_QOS_MAP"], "Ethernet8": {"dscp_to_tc_map": "ROCE"}},
     }
     assert "DSCP_TO_TC_MAP" in back and "DSCP_TO_TC_MAP" not in sonic.back(kept, map_used)
+    named = {**running, "PORT_QOS_MAP": {**running["PORT_QOS_MAP"], "Ethernet8": {"dscp_to_tc_map": "AZURE"}}}
+    assert "CABLE_LENGTH" in sonic.back(kept, named)  # AZURE, too, and no map
     undone = sonic.undo(sonic.merged(back, running), running, back)
     assert undone["target"] == running and undone["left"] == []
 
