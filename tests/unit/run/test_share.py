@@ -302,6 +302,7 @@ OTHER_RENAMES = {
     "shakedown/daytwo/history/store.py",
     "shakedown/daytwo/mend.py",
     "shakedown/discover/folder.py",
+    "shakedown/onnode/health.py",
     "shakedown/run/folder.py",
     "shakedown/simulate/run.py",
     "workloads/loadgen_harness/journal.py",
