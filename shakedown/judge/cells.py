@@ -290,7 +290,8 @@ def judge_counter(cell: str, reading: CounterReading, bound: Bound) -> CellVerdi
     elif delta is not None:
         rule, text = _decide(delta, (), bound)
         if rule is Rule.GATE and reading.counter.endswith("_tx_missed_ppm"):
-            text = f"{text}: {BLAMES['own-class'].told()}"
+            own = BLAMES["own-class"].told()
+            text = f"{text}: {own}"
     elif reading.began_anew:
         rule, text = Rule.COUNTER_RESET, f"counts from zero again: {_SET_BACK[reading.kind]} during the test"
     elif reading.before is None or reading.after is None:

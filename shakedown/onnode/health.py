@@ -457,4 +457,8 @@ def _check(given: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
+    if globals().get("__package__"):  # not the copy on a node, where nothing else of us is
+        from shakedown.records.program import ended
+
+        ended(lambda: main(sys.argv[1:]))
     sys.exit(main(sys.argv[1:]))

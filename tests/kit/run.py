@@ -60,6 +60,8 @@ def raw_of(folder: Path, spec: JobSpec, attempt: int = 1, **changes: object) -> 
 def ordered_in(raw: Path, spec: JobSpec) -> None:
     """Write what a job reads of its order."""
     (raw / "spec.json").write_text(json.dumps(spec.settings))
+    if not spec.software:
+        return
     sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
     (raw / "software.json").write_text(json.dumps(sources))
 

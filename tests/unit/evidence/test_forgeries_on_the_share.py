@@ -286,8 +286,8 @@ def test_what_another_user_owns_is_not_opened(open_place, forgery):
 # How the shared folder is before a run: what a user did there first, and what the playbooks say.
 FIRST: dict[str, str] = {
     "makes the shared folder first, shakedown": "shakedown belongs to user 54321",
-    "makes the folder of runs first, shakedown/runs": "shakedown/runs belongs to user 54321",
-    "makes the programs' folder first, shakedown/venv": "shakedown/venv belongs to user 54321",
+    "makes the folder of runs first, shakedown/runs": "runs belongs to user 54321",
+    "makes the programs' folder first, shakedown/venv": "venv belongs to user 54321",
     "finds the shared folder open to everybody, shakedown": "shakedown may be changed by everybody",
     "finds the folder above it open to everybody, .": "may be changed by everybody",
     "finds the folder above it open and sticky, as /tmp": "",

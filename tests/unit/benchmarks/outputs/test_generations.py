@@ -44,7 +44,7 @@ END = "StartTime=2026-03-01T10:00:00 EndTime=2026-03-01T10:01:00 Requeue=0 Resta
 SLURM = {  # shortened, as people printed it from 2021 to 2026
     "20.11": f"JobId=7 JobName=x UserId=a(1) Power= JobState=COMPLETED Reason=None Dependency=(null) {END}",
     "23.11": f"JobId=7 JobName=x JobState=COMPLETED Reason=None {END} ReqTRES=cpu=8 AllocTRES=cpu=8,node=2",
-    "2026": f"JobId=7 JobState=COMPLETED {END} LicensesAlloc=(null) SubmitLine=x JobState=X OOMKillStep=0",
+    "2026": f"JobId=7 JobState=COMPLETED {END} LicensesAlloc=(null) SubmitLine=x OOMKillStep=0",
 }
 WHO = "Reason=shakedown: rail 3 is slow [root@2026-03-01T10:00:00]"
 NODES = {
