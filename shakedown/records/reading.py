@@ -17,6 +17,7 @@ import json
 import os
 import re
 import stat
+import time
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -99,6 +100,25 @@ def said_by_system(error: OSError) -> str:
 # How a file is opened and read.
 
 
+_GIVEN_BACK_S = 5.0
+
+
+def open_file(path: Path | str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+    """Open a file as os.open does, without waiting for a pipe, and not followed where it is a link.
+
+    An NFS server, or who holds a lease on it (fcntl(2), F_SETLEASE), gives a file back on being asked: until
+    then such an open says EAGAIN. Raises OSError.
+    """
+    until = time.monotonic() + _GIVEN_BACK_S
+    while True:
+        try:
+            return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=dir_fd)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
 def _open(path: Path, fix: str) -> FileIO | None:
     """Open a plain file for reading, or return None if there is none.
 
@@ -107,7 +127,7 @@ def _open(path: Path, fix: str) -> FileIO | None:
     what to do about it.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_file(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except OSError as error:

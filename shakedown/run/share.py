@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shakedown.records.reading import LARGEST_OUTPUT
+from shakedown.records.reading import LARGEST_OUTPUT, open_file
 from shakedown.records.writing import append_whole, aside_of, lock
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ALL, _OWN = 0o755, 0o644  # a group that may write there could take the place of the jobs' user
 _TRIES = 3  # NFS: a file that another host replaces is stale once, and is there when it is opened again
 
@@ -55,7 +54,7 @@ class Share:
     def open(self, path: Path, flags: int, mode: int = _OWN) -> Iterator[int]:
         """Open a plain file with open(2)'s flags; give its descriptor."""
         with self._folder(path.parent) as folder:
-            file = os.open(path.name, flags & ~os.O_TRUNC | _PLAIN, mode, dir_fd=folder)
+            file = open_file(path.name, flags & ~os.O_TRUNC, mode, dir_fd=folder)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise OSError(f"{path} is not a plain file")
@@ -93,8 +92,8 @@ class Share:
         aside = aside_of(path.name)
         with self._folder(path.parent) as folder:
             try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN
-                with os.fdopen(os.open(aside, flags, mode, dir_fd=folder), "wb") as file:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                with os.fdopen(open_file(aside, flags, mode, dir_fd=folder), "wb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from shakedown.evidence.attest import manifest
 from shakedown.evidence.job_folder import note_contents
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.records import writing
+from shakedown.records.reading import read_bytes
 from shakedown.records.writing import append_line, aside_of
 from shakedown.run import chain
 from shakedown.run import folder as run_folder
@@ -259,6 +261,35 @@ def test_the_guard_copies_no_file_of_the_submit_host(run, recorded_run, guard, m
     assert not (home / "authorized_keys").exists() and not (out / "job.err").exists()
     assert (out / "job.out").read_text().startswith("ssh-ed25519") and not (out / "job.out").is_symlink()
     assert json.loads((out / "job.json").read_text())["state"] == "COMPLETED"
+
+
+LEASE = """
+import fcntl, os, signal, sys, time
+file = os.open(sys.argv[1], os.O_RDWR)
+def give_back(*_):
+    time.sleep(0.3)
+    fcntl.fcntl(file, 1024, fcntl.F_UNLCK)
+signal.signal(signal.SIGIO, give_back)
+fcntl.fcntl(file, 1024, fcntl.F_WRLCK)  # F_SETLEASE
+print("held", flush=True)
+time.sleep(30)
+"""
+
+
+def test_a_file_that_an_nfs_server_has_lent_is_waited_for(tmp_path):
+    """Catches: a healthy run whose check ends in EAGAIN, as another node still had its file.
+
+    An NFS server lends a file to the client that writes it, and takes a lease on it meanwhile.
+    """
+    path = tmp_path / "outputs.n1.jsonl"
+    for read in (read_bytes, Share(tmp_path).read):
+        path.write_bytes(b"{}\n")
+        with subprocess.Popen([sys.executable, "-c", LEASE, str(path)], stdout=subprocess.PIPE) as holder:
+            try:
+                assert holder.stdout.readline() == b"held\n"
+                assert read(path) == b"{}\n"
+            finally:
+                holder.kill()
 
 
 @pytest.mark.parametrize("room", [0, 40])
