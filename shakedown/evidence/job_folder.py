@@ -154,7 +154,7 @@ def told_by_tasks(
     left is then as good as if the job had been theirs alone.
     """
     failed = failed_tasks(job_folder, spec.nodes) if spec and job.state in _OF_TASKS else {}
-    if job.problem is None and (failed or job.state not in ("COMPLETED", "FAILED")):
+    if job.problem is None and (failed or (job.job and job.state not in ("COMPLETED", "FAILED"))):
         ended = f"job {job.job} ended {job.state}, not COMPLETED"
         job = job.model_copy(update={"problem": RunProblem(kind="killed", message=ended[:2000])})
     if spec is None or job.problem is None or not failed:

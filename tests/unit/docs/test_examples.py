@@ -28,9 +28,21 @@ pytestmark = pytest.mark.slow  # every command once, as its user starts it
 COMMANDS = dict(commands())
 # These need a cluster, or GPUs that tell who they are: recorded runs have no UUIDs.
 NEEDS_A_CLUSTER = ("shakedown discover mysite --ansible", "shakedown discover mysite --slurm")
-NEEDS_A_CLUSTER += ("shakedown nightly run", "shakedown power", "shakedown references cards")
+NEEDS_A_CLUSTER += (
+    "shakedown health",
+    "shakedown nightly run",
+    "shakedown power",
+    "shakedown references cards",
+)
 # Files, a diff, references to sign, a sentence or two; the night's report, which is delivered as JSON.
-PRINTS_NO_TABLE = ("collect", "drain begin-retest", "drain end-retest", "history compact", "history ingest")
+PRINTS_NO_TABLE = (
+    "collect",
+    "drain begin-retest",
+    "drain end-retest",
+    "health",
+    "history compact",
+    "history ingest",
+)
 PRINTS_NO_TABLE += ("mend", "mesh confirm", "nightly run", "order", "power", "references baseline")
 PRINTS_NO_TABLE += ("references cards", "references propose", "report", "seal", "simulate", "export")
 EXAMPLES = [line for command in COMMANDS.values() for line in examples(command)]
