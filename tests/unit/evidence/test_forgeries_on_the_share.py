@@ -154,7 +154,7 @@ BEFORE_SIGNING: dict[str, str] = {
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("forgery", BEFORE_SIGNING)
-def test_a_node_signs_what_it_can_read_and_says_what_not(world, forgery, capsys):
+def test_a_node_signs_what_it_can_read(world, forgery, capsys):
     """Catches: a job's last step that waits for ever, or ends for want of memory, and nothing is signed."""
     name, end = Path(LATENCY).name, world.jobs()[-1][2]
     what, _, place = forgery.rpartition(", ")
