@@ -94,6 +94,17 @@ _BROKEN = (
     ("mlx5_core", "firmware internal error"),
     ("firmware fatal error",),  # bnxt
     ("Machine Check Exception",),
+    ("[Hardware Error]: Uncorrected",),
+    ("mce: Uncorrected ",),
+    ("Memory failure: ",),
+    ("NVRM: ", "Heartbeat timed out"),  # the GPU's own processor (GSP)
+    ("NVRM: ", "GSP-CrashCat Report"),
+    ("mlx5_core", " timeout. Will cause a leak"),
+    ("Firmware not responding",),
+    ("bnxt_en", "TX timeout detected"),
+    ("amdgpu", "RAS poison"),
+    ("amdgpu", "GPU reset("),
+    ("AER: device recovery failed",),
 )
 _NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+")
 

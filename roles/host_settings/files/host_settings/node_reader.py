@@ -16,20 +16,23 @@ from host_settings.system import System
 SCHEMA = 1
 # As in shakedown/onnode/gpus.py, which these nodes need not have.
 FRONT = (
-    r"(?:<[0-9]{1,3}>|kern *:[a-z]+ *: *|\[[^\]\n]{3,40}\] ?|[0-9T:.,+-]{19,32} "
+    r"(?:<[0-9]{1,3}>|kern *:[a-z]+ *: *|\[(?!Hardware)[^\]\n]{3,40}\] ?|[0-9T:.,+-]{19,32} "
     r"|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} |\S{1,64} kernel: ){0,5}"
 )
 KEPT = re.compile(
     rf"^{FRONT}(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid"
-    r"| {0,40}NVRM: [^\n]{0,120}(?:RmInitAdapter failed|fallen off the bus|global fatal error)"
+    r"| {0,40}NVRM: [^\n]{0,120}(?:RmInitAdapter failed|fallen off the bus|global fatal error"
+    r"|Heartbeat timed out|GSP-CrashCat Report)"
     r"|NETDEV WATCHDOG: |DMAR: \[|AMD-Vi: Event"
     r"|EDAC \S+: [0-9]+ [CU]E |(?:mce: )?CPU[0-9]+: (?:Core|Package) temperature "
     r"|\S+ [0-9a-f:.]+: (?:AER: |DPC: |PCIe Bus Error: |[0-9.]+ Gb/s available PCIe bandwidth, limited by )"
-    r"|mce: \[Hardware Error\]|\{[0-9]+\}\[Hardware Error\]"
-    r"|amdgpu [^\n]{0,200}(?:uncorrectable hardware errors|GPU reset begin)"
+    r"|(?:mce: |\{[0-9]+\})?\[Hardware Error\]|mce: Uncorrected |Memory failure: "
+    r"|amdgpu [^\n]{0,200}(?:uncorrectable hardware errors|GPU reset|RAS poison|ring \S+ timeout)"
     r"|mlx5_core [^\n]{0,200}(?:insufficient power|High temperature|health compromised"
-    r"|Port module event| Link down|Fatal error|firmware internal error|TX timeout detected)"
-    r"|(?:bnxt_en|ice|ionic) [^\n]{0,200}(?:Link is Down|Link down|thermal threshold!|firmware fatal error)"
+    r"|Port module event| Link down|Fatal error|firmware internal error|TX timeout detected"
+    r"| timeout\. Will cause a leak)"
+    r"|(?:bnxt_en|ice|ionic) [^\n]{0,200}(?:Link is Down|Link down|thermal threshold!|firmware fatal error"
+    r"|Firmware not responding|TX timeout detected)"
     r")[^\n]*",
     re.MULTILINE,
 )

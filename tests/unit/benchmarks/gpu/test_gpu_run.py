@@ -363,6 +363,13 @@ NOW_S = 0.5  # of the job's own time
             "mlx5_core 0000:18:00.0: print_health_info:428: Health issue observed, firmware internal error",
             "bnxt_en 0000:18:00.0 ens1: Received firmware fatal error, asserting",
             "mce: [Hardware Error]: CPU 5: Machine Check Exception: 5 Bank 7: be00000000800400",
+            "[Hardware Error]: Uncorrected, software restartable error.",
+            "mce: Uncorrected hardware memory error in user-access at 3f17b20400",
+            "mlx5_core 0000:1a:00.0: wait_func:1151: CREATE_QP(0x500) timeout. Will cause a leak of a",
+            "bnxt_en 0000:41:00.0 ens1f0np0: Firmware not responding, status: 0x8a61",
+            "NVRM: _kgspIsHeartbeatTimedOut: Heartbeat timed out",
+            "amdgpu 0000:c1:00.0: amdgpu: GPU reset(1) failed",
+            "pcieport 0000:16:01.0: AER: device recovery failed",
         )
     ),
     ([(NOW_S, "NETDEV WATCHDOG: ens1 (mlx5_core): transmit queue 3 timed out")], "hardware", 0, "WATCHDOG"),

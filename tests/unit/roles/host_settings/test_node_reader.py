@@ -137,6 +137,16 @@ def test_every_line_that_tells_of_hardware_is_read(monkeypatch):
         "[  102.500000] NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60",
         *(f"{front}{XID}" for front in FRONTS),
         "[  107.000000] amdgpu 0000:c3:00.0: amdgpu: socket: 0 2 uncorrectable hardware errors in umc",
+        "[  812.200000] [Hardware Error]: Uncorrected, software restartable error.",
+        "[  812.100000] mce: Uncorrected hardware memory error in user-access at 3f17b20400",
+        "[  812.200000] Memory failure: 0x3f17b20: Sending SIGBUS to python3:4711",
+        "[  812.100000] mlx5_core 0000:1a:00.0: wait_func:1151: CREATE_QP(0x500) timeout. Will cause a leak",
+        "[  812.100000] bnxt_en 0000:41:00.0 ens1f0np0: Firmware not responding, status: 0x8a61",
+        "[  812.200000] bnxt_en 0000:41:00.0 ens1f0np0: TX timeout detected, starting reset task!",
+        "[  812.100000] NVRM: _kgspIsHeartbeatTimedOut: Heartbeat timed out",
+        "[  812.200000] NVRM: GPU2 kgspHealthCheck_TU102: **** GSP-CrashCat Report ****",
+        "[  812.100000] amdgpu 0000:c1:00.0: amdgpu: ring sdma0 timeout, signaled seq=12, emitted seq=14",
+        "[  812.300000] amdgpu 0000:c1:00.0: amdgpu: GPU reset(1) failed",
     ]
     others = [
         "[1.0] audit: user alice ran NVRM: Xid",
