@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Sequence  # noqa: UP035
+from typing import Any, Dict, Sequence, Tuple  # noqa: UP035
 
 ACCEPTED = Path("/var/lib/shakedown/health.json")
 DRAINED = Path("/var/lib/shakedown/health.drained.json")  # that we drained, with which words
@@ -38,7 +38,7 @@ Names = Sequence[str]
 
 # How an attribute is held: worse if `less` or `more` than accepted (numbers), or if not as it `was`; one that
 # is only told has no row. The tolerance is a share.
-_HELD: dict[str, dict[str, tuple[str, float]]] = {
+_HELD: Dict[str, Dict[str, Tuple[str, float]]] = {  # noqa: UP006
     "cpu": {"online": ("less", 0)},
     # A kernel of another release keeps other amounts for itself.
     "memory": {"kib": ("less", 0.01), "uncorrected": ("more", 0)},
@@ -99,7 +99,7 @@ def text(path: Path) -> str:
         return ""
 
 
-def ran(limit_s: float, *words: str) -> tuple[int, str]:
+def ran(limit_s: float, *words: str) -> "tuple[int, str]":
     """Return a program's exit status and output, both streams; 127 where it is missing, 124 if it hangs."""
     keep = {name: os.environ[name] for name in ("SLURM_CONF", "SLURM_CONF_SERVER") if name in os.environ}
     path = f"{os.environ.get('PATH', '')}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -226,7 +226,7 @@ def _mounts(root: Path) -> Parts:
     return found
 
 
-def _clock(root: Path) -> dict[str, str]:
+def _clock(root: Path) -> "dict[str, str]":
     """Return whether the kernel's clock is synchronised (adjtimex(2): TIME_ERROR is 5)."""
     uptime_s = float((text(root / "proc/uptime") or "0").split()[0])
     try:

@@ -9,7 +9,8 @@ import re
 import time
 
 import pytest
-from conftest import NAME, converged
+import yaml
+from conftest import NAME, converged, inventory_with
 
 from lab.acceptance import INVENTORIES
 
@@ -163,3 +164,38 @@ def test_loss_on_an_uplink_is_told_as_the_uplinks(fabric):
     assert re.search(r"leaf0 (counted \d+ packets dropped at egress on )?port swp3\b", verdict["reason"]), (
         verdict["reason"]
     )
+
+
+# In tc's place, once: the machine restarts behind the first thing that is changed.
+RESTARTS = """#!/bin/sh
+case "$*" in *-batch*)
+    rm /usr/local/sbin/tc; sync; /usr/sbin/tc "$@"; echo b > /proc/sysrq-trigger; sleep 60;;
+esac
+exec /usr/sbin/tc "$@"
+"""
+
+
+def test_a_spine_that_restarts_on_trial_comes_back_as_it_was(fabric, tmp_path):
+    """Catches: half of a change on a switch that restarted, or a run that calls it as wanted."""
+
+    def marks():
+        shown = fabric.lab.ssh("spine0", ["tc", "qdisc", "show"]).stdout
+        return sorted(re.findall(r"^qdisc red .* limit .*", re.sub(r"red [0-9a-f]+:", "red", shown), re.M))
+
+    asked = yaml.safe_load((INVENTORIES["fabric"] / "group_vars/all/fabric.yml").read_text())
+    asked["fabric"]["roce"]["ecn"]["min_bytes"] //= 2
+    other = inventory_with(tmp_path, INVENTORIES["fabric"], fabric=asked)
+    alone = ("--tags", "switches", "--limit", "spine0")
+    before = marks()
+    write = "cat > /usr/local/sbin/tc && chmod 755 /usr/local/sbin/tc"
+    assert fabric.lab.ssh("spine0", ["sh", "-c", write], input_text=RESTARTS).returncode == 0
+    well, printed = fabric.play("site.yml", on=other, options=alone)
+    assert not well
+    said = (
+        "spine0: it restarted, or its connection broke, while it was changed. The old configuration is back."
+    )
+    assert said in " ".join(printed.split()), printed[-4000:]
+    assert before and marks() == before
+    well, printed = fabric.play("site.yml", on=other, options=alone)
+    assert well, printed[-4000:]
+    assert marks() != before
