@@ -69,6 +69,56 @@ references:
 """
 
 
+# What users set for themselves, all at once: where playbooks come from, and on every machine.
+WISHES = {
+    "ANSIBLE_STDOUT_CALLBACK": "oneline",
+    "BASH_ENV": "/root/wishes.sh",
+    "GREP_OPTIONS": "--color=always",
+    "LC_ALL": "tr_TR.UTF-8",
+    "LD_PRELOAD": "/nowhere/libmine.so",
+    "NCCL_DEBUG": "TRACE",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "OMPI_MCA_btl": "self",
+    "OMPI_MCA_btl_tcp_if_include": "lo",
+    "PMIX_MCA_psec": "none",
+    "PYTHONPATH": "/root/mine",
+    "RFM_STAGE_DIR": "/nowhere/stage",
+    "RFM_SYSTEM": "mine",
+    "SACCT_FORMAT": "jobid",
+    "SBATCH_TIMELIMIT": "1",
+    "SINFO_FORMAT": "%n",
+    "SLURM_TIME_FORMAT": "relative",
+    "SQUEUE_FORMAT": "%i",
+    "TZ": "Europe/Berlin",
+    "UCX_TLS": "self",
+}
+
+
+@pytest.fixture
+def wishes(spaces, monkeypatch):
+    """Make every environment a user's own; another clone of this package and a talking shell lie there."""
+    machines = ("head", "n1", "n2")
+    lines = "".join(f"{name}={value}\n" for name, value in WISHES.items() if name[:7] != "ANSIBLE")
+    clone = "mkdir -p /root/mine/shakedown && echo 'raise SystemExit(9)' > /root/mine/shakedown/__init__.py"
+    plant = f"cat > /etc/environment && echo 'echo hello from a shell' > /root/wishes.sh && {clone}"
+    for machine in machines:
+        assert spaces.lab.ssh(machine, ["sh", "-c", plant], input_text=lines).returncode == 0
+    # Of these, what Python itself would not start with stays away from the controller.
+    for name in WISHES.keys() - {"PYTHONPATH", "LD_PRELOAD", "LC_ALL"}:
+        monkeypatch.setenv(name, WISHES[name])
+    yield
+    for machine in machines:
+        spaces.lab.ssh(machine, ["sh", "-c", ": > /etc/environment"])
+
+
+def test_what_a_user_wishes_for_himself_steers_no_run(spaces, wishes):
+    """Catches: a setting of somebody's shell that ends a run, sends its bytes elsewhere or blames a node."""
+    status, verdict, _ = spaces.accept("wishes")
+    assert (status, verdict["outcome"]) == (0, "PASS"), verdict["reason"]
+    # They were there: what the run kept out is said.
+    assert "UCX_TLS" in spaces.logs[-1].read_text()
+
+
 @pytest.fixture(scope="module")
 def killed(spaces, tmp_path_factory):
     """A run of which one job was cancelled, and another one measured while BMCs were read."""
