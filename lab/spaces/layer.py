@@ -21,7 +21,7 @@ from lab.paths import cache_root
 PACKAGES = (
     *("munge", "slurmctld", "slurmd", "slurm-client", "openmpi-bin", "libpmix-dev", "python3-mpi4py"),
     *("python3-numpy", "python3-apt", "ucx-utils", "perftest", "ibverbs-utils", "numactl", "iproute2"),
-    *("iputils-ping", "ethtool", "rsync", "hwloc-nox"),
+    *("iputils-ping", "ethtool", "rsync", "hwloc-nox", "fio"),
 )
 # Raise it when this module changes what it makes of the same packages.
 _VERSION = 1

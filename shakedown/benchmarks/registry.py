@@ -17,6 +17,7 @@ _FOLDERS = (
     "gpu_rate",
     "gpu_integrity",
     "stream",
+    "storage",
     "perftest",
     "gpudirect",
     "incast",

@@ -15,7 +15,9 @@ from shakedown.records.base import PlainPath, Record, shape
 
 KEY = "software"
 # What a site can say where it is. loadgen: PyTorch with LoadGen, for inference; without it PyTorch's.
-ProgramName = Literal["perftest", "openmpi", "nccl_tests", "nvbandwidth", "pytorch", "loadgen", "stream"]
+ProgramName = Literal[
+    "perftest", "openmpi", "nccl_tests", "nvbandwidth", "pytorch", "loadgen", "stream", "fio"
+]
 
 
 def _several(given: Any) -> Any:  # noqa: ANN401  (as the file has it; pydantic checks what comes of it)

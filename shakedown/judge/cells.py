@@ -180,7 +180,7 @@ class Range(NamedTuple):
 
 _LAST_PLACES = 1e-9
 _AMOUNTS = (*_TIMES, "min", "1", "packets", "events", "bytes", "GB/s", "Gb/s", "MB/s", "MiB/s", "TFLOP/s")
-_RATES = ("samples/s", "tokens/s", "queries/s", "images/s")
+_RATES = ("samples/s", "tokens/s", "queries/s", "images/s", "IO/s")
 # By unit, unless the metric has its own. The mean power of a machine that ran is not 0, nor is a ratio of two
 # measured values, of which each was above 0.
 POSSIBLE: dict[str, Range] = {

@@ -77,7 +77,7 @@ _SERVICES = (
     *("nvidia-fabricmanager", "nvidia-persistenced", "openibd", "rdma-ndd", "autofs", "lldpd"),
 )
 _UP = {None, "up", "ACTIVE", "active"}
-_SHARED = re.compile(r"nfs4?|lustre|gpfs|ceph|beegfs|wekafs|pvfs2|9p|fuse\.(?:glusterfs|ceph|juicefs|sshfs)")
+SHARED = re.compile(r"nfs4?|lustre|gpfs|ceph|beegfs|wekafs|pvfs2|9p|fuse\.(?:glusterfs|ceph|juicefs|sshfs)")
 _GPU_QUERY = {
     "name": "name",
     "uuid": "uuid",
@@ -221,7 +221,7 @@ def _mounts(root: Path) -> Parts:
     for _, place, kind, options, *_ in lines:
         if any(place.startswith(f"{above.rstrip('/')}/") for above in automatic):
             continue
-        if _SHARED.fullmatch(kind) or (place in wanted and kind not in ("autofs", "tmpfs", "swap")):
+        if SHARED.fullmatch(kind) or (place in wanted and kind not in ("autofs", "tmpfs", "swap")):
             found[f"mount {place}"] = {"mode": options.split(",")[0], "type": kind}
     return found
 

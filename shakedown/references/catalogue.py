@@ -175,6 +175,7 @@ UNITS = frozenset(BANDWIDTH_UNITS_GBPS) | {
     "samples/s",
     "tokens/s",
     "queries/s",
+    "IO/s",
     "TFLOP/s",
     "W",
     "kW",

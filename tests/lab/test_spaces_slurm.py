@@ -48,6 +48,9 @@ cat << 'END'
 """
 SWEEP = {"operations": ["broadcast"], "min_bytes": 16, "max_bytes": 16}  # has no stand-in
 POWER = {"bmc": True, "operations": ["all_reduce"], "loads": {"small": LOAD}}
+# What the machines share is a folder of this host.
+STORAGE = {"name": "share", "path": "/shared", "size_mib": 16, "processes": 2, "accesses": ["write"]}
+STORAGE |= {"seconds": 5, "fill_s": 5}
 WATTS = {"before": 700.0, "during": 710.0}  # what each BMC says: one is read from before the run on
 PROFILE = """
 schema: 1
@@ -57,6 +60,12 @@ published: nowhere
 audit: none
 hardware: {nodes: 2, node: none, nic: none, nics_per_node: 2, switches: none}
 references:
+  - stage: node
+    kind: baseline
+    source: this test
+    set_by: this test
+    rows:
+      - {id: disk, test: storage, metric: bandwidth, value: 0.001, limit: 0.001, unit: GB/s, better: higher}
   - stage: collective
     kind: baseline
     source: this test
@@ -131,6 +140,7 @@ def killed(spaces, tmp_path_factory):
     expect = {"nvls": False, "network": "socket", "pinned": False}
     asked["acceptance"]["nccl"] = {"sweeps": [SWEEP], "expect": expect, "server_power": POWER}
     asked["acceptance"]["profiles"] = ["power"]
+    asked["acceptance"]["storage"] = [STORAGE]
     inventory = inventory_with(folder, LAB_GPUS, acceptance=asked, gpus=GPUS)
     (inventory / "profiles").mkdir()
     (inventory / "profiles/power.yml").write_text(PROFILE)
@@ -201,6 +211,17 @@ def test_power_read_from_before_the_run_or_during_it_is_kept_and_judged(killed):
     assert 1400 <= power["value"] <= 1420 and not power["problem"], power
     assert "server_power" in (run / "plan.json").read_text()
     assert not [cell for cell in verdict["cells"] if "server_power" in cell["cell"]]
+
+
+def test_storage_is_measured_and_its_data_compared(killed):
+    """Catches: options that a real fio refuses, or a run that leaves files where others work."""
+    _, verdict, run, _ = killed
+    found = [m for m in lines_of(run / "results.jsonl") if m["test"] == "storage"]
+    assert {(m["nodes"][0], m["metric"]) for m in found} == {
+        (node, metric) for node in ("n1", "n2") for metric in ("bandwidth", "wrong")
+    }
+    assert all(m["problem"] is None for m in found), found
+    assert not [cell for cell in verdict["cells"] if "/storage/" in cell["cell"]]
 
 
 def test_a_way_that_strays_in_the_middle_of_a_job_is_named(spaces):

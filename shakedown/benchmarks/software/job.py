@@ -72,6 +72,7 @@ PROBES = {
         "nvbandwidth", (("nvbandwidth", "--help"), r"[Vv]ersion:?\s*v?([0-9][0-9.]*)"), works="nvbandwidth"
     ),
     "stream": VersionProbe("stream"),
+    "fio": VersionProbe("fio", (("fio", "--version"), r"fio-([0-9][0-9A-Za-z.-]*)")),
     "pytorch": VersionProbe(""),
     "loadgen": VersionProbe(""),
 }

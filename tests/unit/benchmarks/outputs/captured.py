@@ -11,6 +11,7 @@ from shakedown.benchmarks.mpi.output import parse_allreduce
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.benchmarks.perftest.output import parse_perftest
+from shakedown.benchmarks.storage.output import parse_fio
 from shakedown.benchmarks.stream.output import parse_stream
 from shakedown.nics.parsers import parse_ethtool, parse_rdma
 
@@ -20,6 +21,7 @@ PARSERS: dict[str, Callable[..., object]] = {"perftest": parse_perftest, "nccl-t
 PARSERS |= {"nccl": parse_nccl_log, "nvbandwidth": parse_nvbandwidth, "loadgen": parse_loadgen}
 PARSERS |= {"trainer": parse_trainer, "ethtool": parse_ethtool, "rdma": parse_rdma}
 PARSERS |= {"nvidia-smi": parse_nvidia_smi, "mpi-allreduce": parse_allreduce, "stream": parse_stream}
+PARSERS |= {"fio": parse_fio}
 # Without a header: the fields must be named.
 QUERY_FIELDS = ("index", "name", "memory.total", "power.draw")
 PARSE_BARE_QUERY = partial(parse_query, fields=QUERY_FIELDS)
