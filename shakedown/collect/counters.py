@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
+from shakedown.benchmarks.base.contract import TcpPath
 from shakedown.collect.outputs import Told, without_place
 from shakedown.evidence.job_folder import dead_nodes
 from shakedown.evidence.window import Window, job_window, longer_than, moment
@@ -344,6 +345,7 @@ def confirmed(
     readings: Mapping[str, tuple[NodeCounters, NodeCounters]],
     unread: Mapping[str, RunProblem],
     nics: Mapping[str, tuple[NicSpec, ...]],
+    rails: Mapping[str, tuple[NicSpec | TcpPath, ...]],
 ) -> list[Told]:
     """Return what a job's outputs say, with a problem for those that the NICs' counters do not bear out.
 
@@ -357,6 +359,9 @@ def confirmed(
             implied[node, over][0] += sent
             implied[node, over][1] += received
     short = {end: _short(end, sums, readings, unread, nics) for end, sums in implied.items()}
+    for (node, over), (tells, why) in short.items():
+        if tells and over and (beside := _beside(node, over, implied, readings, rails)):
+            short[node, over] = True, "; ".join(filter(None, (why, beside)))
     return [_held(one, short) for one in told]
 
 
@@ -424,6 +429,46 @@ def _short(  # noqa: PLR0911  (one return per reason reads best)
             f"{where}: the driver of {', '.join(devices)} has no counter of RDMA bytes that is known here",
         )
     return True, f"{where}: by the outputs of this job it {' and '.join(lacking)}"
+
+
+def _beside(
+    node: str,
+    over: str,
+    implied: Mapping[End, Sequence[float]],
+    readings: Mapping[str, tuple[NodeCounters, NodeCounters]],
+    rails: Mapping[str, tuple[NicSpec | TcpPath, ...]],
+) -> str:
+    """Say which rail, of which no output tells, moved as much as this one must have, and one way alone.
+
+    Rails that are joined, a neighbour's wrong entry and a rule for one protocol lead frames there. What
+    others send beside the job goes both ways, or is another amount.
+    """
+    before, after = readings.get(node, (NodeCounters(), NodeCounters()))
+    claimed = {end for of, end in implied if of == node}
+    for nic in rails.get(node, ()):
+        if not claimed.isdisjoint({nic.rail, nic.netdev, getattr(nic, "rdma_device", nic.netdev)}):
+            continue
+        found = _grown(nic, before, after)
+        for what, due, most, other in zip(
+            ("sent", "received"), implied[node, over], found, found[::-1], strict=True
+        ):
+            alike = due >= _ENOUGH_TO_TELL and _ALIKE * due <= most <= due / _ALIKE
+            if alike and other < (1 - _ALIKE) * most:
+                return f"{node} {nic.netdev} ({nic.rail}) {what} {_amount(most)}, of which no output tells"
+    return ""
+
+
+# Bytes of a job that a rail's daemons do not come near; how alike two amounts are, of which headers are a few
+# per cent.
+_ENOUGH_TO_TELL, _ALIKE = 1e6, 0.9
+
+
+def _grown(nic: NicSpec | TcpPath, before: NodeCounters, after: NodeCounters) -> tuple[int, int]:
+    """Return the bytes that a NIC sent and received; 0 where nothing tells."""
+    if isinstance(nic, NicSpec) and {nic.rdma_device} <= before.devices.keys() & after.devices.keys():
+        return bytes_moved(before.devices[nic.rdma_device], after.devices[nic.rdma_device])
+    first, last = ((one.host.octets.get(nic.netdev) if one.host else None) for one in (before, after))
+    return (0, 0) if first is None or last is None else (last[1] - first[1], last[0] - first[0])
 
 
 def _less(sums: Iterable[float], counted: Iterable[int]) -> list[str]:

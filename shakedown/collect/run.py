@@ -305,7 +305,8 @@ def _of_job(known: _Known, folder: Path, record: JobRecord) -> _OfJob:
         readings, unread = read_nodes(folder, job, spec.nodes, known.clocks, jobs.nics)
         unread = {**unread, **lost.counters}
         readings = {node: NOT_READ if node in unread else both for node, both in readings.items()}
-        told = beside_others(confirmed(told, readings, unread, jobs.nics), readings, rails_of(jobs, spec))
+        rails = rails_of(jobs, spec)
+        told = beside_others(confirmed(told, readings, unread, jobs.nics, rails), readings, rails)
         counters = counted(plan, jobs, folder, job, spec, test, readings)
         for node, problem in unread.items():
             why_not = failed.get(node, problem)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.base.contract import rails_of
+from shakedown.benchmarks.base.contract import Moved, TcpPath, rails_of
+from shakedown.collect.counters import confirmed
 from shakedown.collect.outputs import Told
 from shakedown.collect.surroundings import beside_others
 from shakedown.evidence.job_folder import given
@@ -240,3 +241,36 @@ def test_each_way_to_stray_is_read_in_the_job(way, free, words):
     found = tcp_paths.astray(mine, others, lambda _to, own: way if own else free, sources=True)
     assert [one["words"] for one in found] == ([] if not words else [found[0]["words"]])
     assert not words or words in found[0]["words"]
+
+
+@pytest.mark.parametrize(
+    ("fab0", "fab1", "said"),
+    [
+        ((28, 28), (0, 0), ""),
+        ((28, 28), (0, 28), "n2 fab1 (rail1) received 28 MB, of which no output tells"),
+        (
+            (28, 0),
+            (0, 28),
+            "received 27 MB, the NIC counted 0 bytes; n2 fab1 (rail1) received 28 MB, of which",
+        ),
+        ((28, 28), (28, 28), ""),  # others that talk
+        ((28, 28), (0, 90), ""),  # another amount
+    ],
+    ids=["healthy", "both", "instead", "both ways", "more"],
+)
+def test_what_a_rail_moved_that_no_output_tells_of_is_told(fab0, fab1, said):
+    """Catches: a PASS over joined rails, or a wrong neighbour entry, that lead frames to another NIC."""
+
+    def counted(at_s, *of):
+        grown = {f"fab{n}": [10**9 + got * 10**6, 10**9 + sent * 10**6] for n, (sent, got) in enumerate(of)}
+        return reading(at_s, octets=grown)
+
+    m = judged(reading(10), reading(70))
+    nics = tuple(
+        TcpPath(rail=f"rail{n}", netdev=f"fab{n}", ipv4=f"10.0.{n}.2", mtu_bytes=1500) for n in (0, 1)
+    )
+    told = Told((m,), (Moved("n2", "fab0", 27e6, 27e6), Moved("n2", None, 27e6, 27e6)))
+    around = {"n2": (counted(10, (0, 0), (0, 0)), counted(70, fab0, fab1))}
+    (held,) = confirmed([told], around, {}, {}, {"n2": nics})
+    problem = held.measurements[0].problem
+    assert said in problem.message if said else problem is None, problem
