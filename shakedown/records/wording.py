@@ -350,6 +350,28 @@ BLAMES: dict[str, Blame] = {
         "either node's NIC or filter, a cable or port between them, or a node that went down",
         "ping -I NETDEV ADDRESS; ip neigh show dev NETDEV; nft list ruleset",
     ),
+    "hangs-alone": Blame(
+        "{node} hangs with no other node: the same collective on it alone does not end",
+        ("the collective on all nodes, hung", "the same on this node alone, hung"),
+    ),
+    "hangs-with": Blame(
+        "{node}: the same collective hangs on it and {mate}, and ends on {mate} and {other}",
+        ("that pair, hung", "its partner with another node, ended"),
+        "its NIC, cable, switch port or filter, or the node itself",
+        "ping -I NETDEV ADDRESS from its partner; journalctl -k",
+    ),
+    "hangs-apart": Blame(
+        "between {pair}: the same collective hangs on the two, and ends on each with another node",
+        ("that pair, hung", "each of the two with another node, ended"),
+        "a filter or a route of either, for the other's addresses alone",
+        "ping -I NETDEV ADDRESS, both ways; nft list ruleset",
+    ),
+    "hangs-between": Blame(
+        "likely between {pair}: the same collective hangs on the two",
+        ("that pair, hung",),
+        "either node, where no third was there to try it with",
+        "ping -I NETDEV ADDRESS, both ways; nft list ruleset",
+    ),
     "stands-still": Blame(
         "{name} stands still: {state}", ("its process's own state", "the other ranks, which work")
     ),

@@ -13,12 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import gpus, standing, tcp_paths
+from shakedown.onnode import gpus, halves, standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, job, ran, watched
 from shakedown.onnode.software import Ready, enter
 from shakedown.onnode.standing import once_a_node, wait_for_slurm
@@ -186,6 +186,11 @@ def measure(
         code, problem = once(folder, spec, operation, command, folder / name, container=ready.step)
         if problem:
             break
+    if problem and problem["kind"] == "killed" and ": hung, " in problem["message"]:
+        rest = spec["operations"][spec["operations"].index(operation) + 1 :]
+        needed_s = 60 + len(rest) * (spec["repeats"] + spec["tuning"]) * spec["timeout_s"]
+        found = searched(folder, spec, operation, command, ready.step, halves.budget_s(needed_s))
+        problem = {**problem, "message": "; ".join(filter(None, (problem["message"], found)))[:2000]}
     (folder / names[0]).touch()
     ended = (nodes, clock, code, problem)
     journal.add("nccl", f"nccl_{operation}", names[0], *ended, params=spec["params"], also=names[1:])
@@ -203,6 +208,28 @@ def measure(
         also=(f"nccl_{operation}.tuning.txt", f"nccl_{operation}.tuning.log"),
     )
     return problem is None
+
+
+def searched(
+    folder: Path,
+    spec: dict[str, Any],
+    operation: str,
+    command: list[str],
+    container: tuple[str, ...],
+    seconds: float,
+) -> str:
+    """Return what of a hung operation hangs, by smaller ones of the same job; empty: nothing was tried."""
+    few = {"iterations": 2, "warmup": 1, "check": 0}
+
+    def ends(nodes: Sequence[str]) -> bool:
+        part = {**spec, "gpus": {node: spec["gpus"][node] for node in nodes}}
+        started, each = launch(part, command, spec["variables"], folder, container)
+        at = ["--host", ",".join(f"{node}:{spec['gpus'][node]}" for node in nodes)]
+        at = at if spec["launcher"] == "mpirun" else [f"--nodelist={','.join(nodes)}"]
+        full = [started[0], *at, *started[1:], *arguments(part, operation, each, **few)]
+        return halves.ends_in_time(full, {**spec["variables"], "NCCL_DEBUG": "WARN"})
+
+    return halves.search(list(spec["gpus"]), ends, seconds) if len(spec["gpus"]) > 1 else ""
 
 
 def once(
