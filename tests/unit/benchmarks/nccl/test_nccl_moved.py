@@ -106,7 +106,7 @@ def held(one: Output, counted: int) -> str:
             for n in (0, 1)
         ),
     )
-    (told,) = confirmed([Told((measured,), tuple(moved(one)))], readings, {}, nics)
+    (told,) = confirmed([Told((measured,), tuple(moved(one)))], readings, {}, nics, nics)
     problem = told.measurements[0].problem
     return problem.message if problem else ""
 
@@ -231,6 +231,6 @@ def test_an_interface_that_is_no_nic_under_test_is_held_against_its_bytes(octets
         NodeCounters(host=reading(at, octets={"fab0": [at, n]}).host) for at, n in ((10, 0), (70, octets))
     )
     told = Told((one,), (Moved("n1", "fab0", 1e6, 0.0),), "nics")
-    (found,) = confirmed([told], {"n1": both}, {}, {"n1": ()})
+    (found,) = confirmed([told], {"n1": both}, {}, {"n1": ()}, {})
     problem = found.measurements[0].problem
     assert doubt in (problem.message if problem else "") and bool(problem) is bool(doubt)
