@@ -7,7 +7,8 @@ outside it decides nothing, unless it lacks more than that can take (docs/decisi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from shakedown.benchmarks.base.contract import TcpPath
 from shakedown.collect.outputs import Told
@@ -48,7 +49,7 @@ def beside_others(told: Sequence[Told], readings: Mapping[str, Both], nics: Mapp
         if (node, rail) not in known:
             mine = [n for n in nics.get(node, ()) if rail is None or n.rail in rail.split(">")]
             both = readings.get(node, (NodeCounters(), NodeCounters()))
-            known[node, rail] = [*_loads(node, both, mine)], _strays(node, both, mine)
+            known[node, rail] = [*_loads(node, both, mine)], _strays(node, both, mine, nics)
         return known[node, rail]
 
     def told_of(m: Measurement) -> Measurement:
@@ -125,7 +126,22 @@ def _changes(reading: NodeCounters, nic: NicSpec | TcpPath) -> int | None:
     return counters.get("netdev.carrier_down_count")
 
 
-def _strays(node: str, both: Both, nics: Nics) -> str:
+def _mute_to(
+    nic: NicSpec | TcpPath, told: Iterable[Mapping[Any, str]], rails: Mapping[str, Nics]
+) -> Iterator[str]:
+    """Yield the nodes that answered this one on other rails, each time it asked, and never on this."""
+    answered = [(way.get("to", ""), way.get("rail", "")) for way in told]
+    for to in dict.fromkeys(to for to, _ in answered):
+        others = [rail for of, rail in answered if of == to]
+        there = any(end.rail == nic.rail for end in rails.get(to, ()))
+        if there and nic.rail not in others and any(others.count(rail) == _TIMES_ASKED for rail in others):
+            yield to
+
+
+_TIMES_ASKED = 2  # before the job and after it
+
+
+def _strays(node: str, both: Both, nics: Nics, rails: Mapping[str, Nics]) -> str:
     """Say how a node sent otherwise than planned on these NICs, and what was not up all along."""
     words = dict[str, None]()
     for nic in nics:
@@ -143,4 +159,7 @@ def _strays(node: str, both: Both, nics: Nics) -> str:
             for gone in (way for way in asked[0] if way.get("rail") == nic.rail and way not in asked[1]):
                 lost = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": gone.get("to")}
                 words[BLAMES["rail-died"].told(**lost)] = None
+            for owner in _mute_to(nic, asked[0] + asked[1], rails):
+                mute = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": owner}
+                words[BLAMES["rail-mute"].told(**mute)] = None
     return printable("; ".join(words))

@@ -162,7 +162,7 @@ def astray(
     """Yield how this kernel sends to others' addresses on each rail where that is not the planned way."""
     sound = []
     for nic in ({**nic, "mtu_bytes": told_of(nic["netdev"], "mtu")} for nic in mine):
-        if words := tcp_paths.faults_of(nic):
+        if words := tcp_paths.faults_of(nic) or _on_another(nic, mine):
             yield {"rail": nic["rail"], "to": "", "words": words[:300]}
         else:
             sound.append(nic)
@@ -171,6 +171,19 @@ def astray(
     some = dict.fromkeys([*after, *names][:_MOST_PEERS])  # with very many, those after this one in the round
     strays = tcp_paths.astray(sound, {n: planned[n] for n in some}, _as_planned, sources=True)
     yield from strays[:_MOST_STRAYS]
+
+
+def _on_another(nic: Mapping[str, Any], mine: Sequence[Mapping[str, Any]], root: Path = Path("/")) -> str:
+    """Say over which other rail's NIC this one lies, as a macvlan does; a VLAN is a network of its own."""
+    device = root / "sys/class/net" / nic["netdev"]
+    if "DEVTYPE=vlan" in text(str(device / "uevent")):
+        return ""
+    below = [one for one in mine if one is not nic and (device / f"lower_{one['netdev']}").exists()]
+    return (
+        f"it is no NIC of its own: it lies on {below[0]['netdev']}, which is {below[0]['rail']}"
+        if below
+        else ""
+    )
 
 
 def _as_planned(to_ipv4: str, from_ipv4: str | None) -> tcp_paths.Route | None:
@@ -188,8 +201,8 @@ def answered(
 ) -> list[dict[str, str]]:
     """Return by rail which nodes beside this one answer there, as a kernel does also where nobody listens.
 
-    A rail whose switch drops everything has its link up: only asking shows it. Silence by itself says
-    nothing, as a firewall may keep it; silence of one that answered before the job does.
+    A rail whose switch drops everything has its link up: only asking shows it. Silence on all rails
+    says nothing, as a firewall may keep it; that of one that answered before the job, or on another, does.
     """
     calls = dict[int, tuple[socket.socket, dict[str, str]]]()
     found: list[dict[str, str]] = []

@@ -372,6 +372,15 @@ BLAMES: dict[str, Blame] = {
         "either node, where no third was there to try it with",
         "ping -I NETDEV ADDRESS, both ways; nft list ruleset",
     ),
+    "rail-mute": Blame(
+        "{node} {netdev} ({rail}) opens no connection to {owner} that leaves by it, its other rails do",
+        (
+            "connections from this NIC, before and after the job, unanswered",
+            "the same from the others, answered",
+        ),
+        "a rule or a filter of either node for this rail alone, or what lies between them",
+        "ping -I NETDEV ADDRESS; ip rule; nft list ruleset",
+    ),
     "stands-still": Blame(
         "{name} stands still: {state}", ("its process's own state", "the other ranks, which work")
     ),

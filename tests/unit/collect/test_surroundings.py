@@ -185,7 +185,7 @@ def test_a_rail_that_dies_silently_in_the_job_decides_nothing():
     assert problem is not None and problem.kind == "environment"
     assert "n2 fab0 (rail0) no longer reaches n1: it did when the job began" in problem.message
     filtered = reading(10, answered=[back])
-    assert judged(filtered, dead).problem is None, "a firewall keeps back what asks: nothing is said"
+    assert judged(filtered, dead).problem is None, "nobody says that n1 has such a rail"
     assert judged(reading(10), dead).problem is None, "an older release did not ask"
     assert judged(alive, reading(70, answered=[way])).problem is None, "another rail's"
 
@@ -204,6 +204,50 @@ def test_a_neighbour_that_listens_to_nothing_answers_and_a_silent_one_does_not()
     for silent in ("10.255.255.1", "224.0.0.9"):  # nobody's, by lo; none that TCP can call
         assert host.answered(at("127.0.0.1"), {"zz": at(silent)}) == []
     assert host.answered(at("127.0.0.1"), {}) == [], "a job of one node"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "mute"),
+    [
+        (["rail1"], ["rail1"], True),
+        (["rail0", "rail1"], ["rail0", "rail1"], False),
+        ([], [], False),  # a firewall that lets nothing in, on any rail
+        (["rail1"], [], False),  # the node is gone, or slow
+        (["rail1"], ["rail0", "rail1"], False),
+    ],
+)
+def test_a_rail_that_opens_no_connection_of_its_own_is_told(before, after, mute):
+    """Catches: a PASS over a dead rail whose connections a rule, or NAT, leads over another."""
+    nics = {
+        node: tuple(
+            TcpPath(rail=f"rail{n}", netdev=f"fab{n}", ipv4=f"10.0.{n}.{number}", mtu_bytes=1500)
+            for n in range(rails)
+        )
+        for number, (node, rails) in enumerate({"n1": 2, "n2": 2}.items(), 1)
+    }
+    around = [
+        reading(at, answered=[{"rail": r, "to": "n1"} for r in of]) for at, of in ((10, before), (70, after))
+    ]
+    (told,) = beside_others([Told((judged(reading(10), reading(70)),))], {"n2": tuple(around)}, nics)
+    problem = told.measurements[0].problem
+    words = "n2 fab0 (rail0) opens no connection to n1 that leaves by it, its other rails do"
+    assert (problem is not None and words in problem.message) is mute
+    lacks = {**nics, "n1": nics["n1"][1:]}  # a neighbour that has no such NIC
+    (told,) = beside_others([Told((judged(reading(10), reading(70)),))], {"n2": tuple(around)}, lacks)
+    assert told.measurements[0].problem is None
+
+
+def test_a_rail_on_top_of_another_is_told(tmp_path):
+    """Catches: two rails over one NIC, by a macvlan that has a dead NIC's name; a VLAN called so."""
+    mine = [{"rail": f"rail{n}", "netdev": f"fab{n}", "ipv4": f"10.0.{n}.1"} for n in (0, 1)]
+    for name in ("fab0", "fab1"):
+        (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+    assert host._on_another(mine[1], mine, tmp_path) == ""
+    (tmp_path / "sys/class/net/fab1/lower_fab0").touch()
+    assert host._on_another(mine[1], mine, tmp_path).endswith("it lies on fab0, which is rail0")
+    assert host._on_another(mine[0], mine, tmp_path) == ""
+    (tmp_path / "sys/class/net/fab1/uevent").write_text("DEVTYPE=vlan\nINTERFACE=fab1\n")
+    assert host._on_another(mine[1], mine, tmp_path) == ""
 
 
 def test_a_mesh_whose_way_strays_in_the_job_decides_nothing():
