@@ -103,8 +103,8 @@ def hold_against_raw(folder: Path) -> str:
 
 def _files(measurements: list[Measurement], counters: list[CounterReading]) -> Iterator[tuple[str, bytes]]:
     """Yield results and counters as their files are to hold them."""
-    yield RESULTS, lines_of(measurements)
-    yield COUNTERS, lines_of(counters)
+    yield RESULTS, b"".join(lines_of(measurements))
+    yield COUNTERS, b"".join(lines_of(counters))
 
 
 def difference(recorded: bytes, expected: bytes) -> str:

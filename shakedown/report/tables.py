@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 
 from shakedown.judge.cells import SEVERITY
-from shakedown.judge.verdict import counter_cell
+from shakedown.judge.verdict import counter_place
 from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import PlanItem, Reference
 from shakedown.records.results import Component, CounterReading, Measurement
@@ -61,10 +61,10 @@ class FamilyRow:
 def group_rows(source: ReportSource) -> tuple[GroupRow, ...]:
     """Return one row per plan item, in the plan's order."""
     rows = []
-    for group, item, cells in zip(source.verdict.groups, source.plan.items, source.by_item, strict=True):
+    for group, item in zip(source.verdict.groups, source.plan.items, strict=True):
         reference = source.reference(item)
         present = [o for o, count in group.outcomes.items() if count] or [Outcome.NOT_RUN]
-        values = [c.value for c in cells if c.value is not None]
+        ends = [end for end in (group.worst, group.best) if end is not None]
         rows.append(
             GroupRow(
                 item=item,
@@ -73,7 +73,7 @@ def group_rows(source: ReportSource) -> tuple[GroupRow, ...]:
                 outcome=max(present, key=SEVERITY.__getitem__),
                 params=text.params(item.params),
                 rails=",".join(rail for rail in item.rails if rail),
-                percent_of_ceiling=text.percent(max(values, default=None), reference.ceiling),
+                percent_of_ceiling=text.percent(max(ends, default=None), reference.ceiling),
                 standing=margin(group.worst, reference.gate, item.better) if group.worst is not None else 0.0,
             )
         )
@@ -125,7 +125,7 @@ def _judged(cell: CellVerdict, attempts: list[Measurement]) -> Measurement | Non
 
 def cell_row(source: ReportSource, cell: CellVerdict, attempts: list[Measurement]) -> CellRow:
     """Return the row of one cell."""
-    place = source.places[cell.cell]
+    place = source.planned(cell.cell)
     item, reference = place.item, source.reference(place.item)
     measurement = _judged(cell, attempts)
     samples = measurement.samples if measurement else ()
@@ -143,12 +143,12 @@ def cell_row(source: ReportSource, cell: CellVerdict, attempts: list[Measurement
 
 def cell_rows(source: ReportSource) -> tuple[tuple[CellRow, ...], int, bool]:
     """Return rows, how many non-passed cells were left out, and whether passed cells are among the rows."""
-    bad = [c for c in source.verdict.cells if c.cell in source.places]
-    every = len(source.cells) <= ALL_CELLS
+    bad = source.verdict.cells
+    every = sum(len(cells) for cells in source.by_item) <= ALL_CELLS
     shown = bad if every else bad[:MOST_CELLS]
     left_out = len(bad) - len(shown)
     if every:
-        shown = [*shown, *(c for c in source.cells if c.outcome is Outcome.PASS)]
+        shown = (*shown, *(c for cells in source.by_item for c in cells if c.outcome is Outcome.PASS))
     attempts = source.attempts(shown)
     rows = tuple(cell_row(source, c, attempts.get(c.cell, [])) for c in shown)
     return rows, left_out, every
@@ -197,16 +197,11 @@ def counter_rows(source: ReportSource) -> tuple[tuple[CounterRow, ...], int, int
 
     Broken rules come first, then counters that could not be read, then the largest movements.
     """
-    ruled = {
-        cell.cell: cell
-        for block in source.judged.items
-        if block.item.metric.startswith("counter.")
-        for cell in block.cells
-    }
     kept: list[tuple[tuple[int, int, int], CounterReading, CellVerdict | None]] = []
     still = 0
     for reading in source.counters:
-        cell = ruled.get(counter_cell(reading))
+        at = counter_place(source.places, reading)
+        cell = None if at is None else source.judged.items[at[0]].cells[at[1]]
         outcome = cell.outcome if cell is not None else Outcome.PASS
         if reading.delta == 0 and outcome is Outcome.PASS:
             still += 1

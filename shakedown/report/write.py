@@ -17,7 +17,7 @@ from shakedown.records.writing import write_aside
 from shakedown.report import html, machines
 from shakedown.report import html as markdown
 from shakedown.report import html as raw
-from shakedown.report.source import ReportSource
+from shakedown.report.source import Passing, ReportSource
 from shakedown.run import folder as runs
 from shakedown.run.folder import SUMS
 
@@ -47,7 +47,8 @@ def checksum(folder: Path) -> html.Checksum:
 
 def read(folder: Path) -> ReportSource:
     """Read and judge a run. Raises BadInput, also if the stored verdict is not what the files say."""
-    judged = judge_run(runs.Run(folder, simulated=True), keep=True)
+    passing = Passing()
+    judged = judge_run(runs.Run(folder, simulated=True), passing.add)
     run, verdict = judged.run, judged.verdict
     stored = folder / runs.VERDICT
     if os.path.lexists(stored) and read_bytes(stored) != to_json(verdict):
@@ -58,15 +59,16 @@ def read(folder: Path) -> ReportSource:
         )
     return ReportSource(
         plan=run.plan,
-        measurements=judged.measurements,
-        counters=judged.counters,
+        measurements=passing.kept,
+        counters=run.counters(),  # read again: nearly all of them are still
         inventory=run.inventory(),
         judged=judged.cells,
         verdict=verdict,
-        trainings=read_trainings(folder, judged.measurements),
-        gpu_ways=read_ways(folder, judged.measurements),
-        searches=read_searches(folder, judged.measurements),
-        said_by_others=said_by_others(folder, judged.measurements),
+        trainings=read_trainings(folder, passing.kept),
+        gpu_ways=read_ways(folder, passing.kept),
+        searches=read_searches(folder, passing.kept),
+        said_by_others=said_by_others(folder, passing.raw),
+        starts=passing.starts,
     )
 
 

@@ -270,9 +270,9 @@ def write_lines(path: Path, records: Iterable[Measurement | CounterReading]) -> 
     write_aside(path, lines_of(records))
 
 
-def lines_of(records: Iterable[Measurement | CounterReading]) -> bytes:
-    """Return records as the lines of a file."""
-    return b"".join(r.model_dump_json(by_alias=True).encode() + b"\n" for r in records)
+def lines_of(records: Iterable[Measurement | CounterReading]) -> Iterator[bytes]:
+    """Yield records as the lines of a file: the million of a large run are never in memory at once."""
+    return (r.model_dump_json(by_alias=True).encode() + b"\n" for r in records)
 
 
 # What was made from a run's raw files, set aside when they can no longer be read: nothing stale may pass.
