@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import overload
 
 from pydantic import ConfigDict, Field
 
-from shakedown.records.base import Document, Name, Outcome, Params, Record, Stage, params_text
+from shakedown.records.base import Document, Name, Outcome, Params, Record, Stage, params_text, to_json
 from shakedown.records.pairs import AllPairs, PairsAcross
 from shakedown.records.plan import PlanItem
 from shakedown.records.wording import where
@@ -159,6 +160,18 @@ class GroupVerdict(Record):
     best: float | None = None
 
 
+class CellsAlike(Record):
+    """Cells of one test that did not pass for one reason: `results.jsonl` names their raw outputs."""
+
+    cell: str  # identity of each, with * where its nodes, rail and direction stand
+    outcome: Outcome
+    rule: str
+    reason: str  # of the worst of them; of the others only the numbers in it differ
+    gate: float | None = None
+    ceiling: float | None = None
+    values: dict[str, float | None]  # by nodes, rail and direction, worst first: `n1,n2/rail0/forward`
+
+
 class CauseVerdict(Record):
     """A piece of hardware that explains bad results of a mesh, or a suspect (see judge.localise)."""
 
@@ -193,8 +206,10 @@ class Verdict(Document):
     stages: dict[Stage, Coverage]
     outcomes: dict[Outcome, int]
     groups: tuple[GroupVerdict, ...]
-    # Every cell that did not pass, worst first. Passed cells are in the groups.
+    # Every cell that did not pass, worst first; of more than 10,000 the worst. The groups have the passed ones.
     cells: tuple[CellVerdict, ...]
+    # The others that did not pass, where there are more than 10,000; no key of a smaller file.
+    more_cells: tuple[CellsAlike, ...] = ()
     # Cells that passed only when they were measured again, by the plan's rule for that.
     transients: tuple[CellVerdict, ...] = ()
     unplanned: tuple[str, ...] = ()  # cells that were measured without being planned: reported, never counted
@@ -202,3 +217,45 @@ class Verdict(Document):
     problems: tuple[str, ...] = ()
     # What explains a mesh's bad results, the likeliest first. They explain; cells decide.
     causes: tuple[CauseVerdict, ...] = ()
+
+
+_IN_FULL = 10_000  # cells: 5 MB
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.-]*[A-Za-z_])")  # and no part of a name
+
+
+def verdict_to_json(verdict: Verdict) -> bytes:
+    """Write a verdict as its file holds it: beyond 10,000 cells, what many share is said once.
+
+    A fabric of 128 nodes in which every cell fails would fill 300 MB, nine tenths of them the same words.
+    """
+    if len(verdict.cells) <= _IN_FULL:
+        return to_json(verdict, {"more_cells"})
+    alike: dict[tuple[object, ...], CellsAlike] = {}
+    for one in verdict.cells[_IN_FULL:]:
+        stage, test, metric, nodes, rail, direction, params = one.cell.split("/", 6)
+        reason = one.reason.removeprefix(f"{where(one.cell)}: ")
+        # The numbers in a reason are of the value beside it; without one it is kept to the letter.
+        kind = reason if one.value is None else _NUMBER.sub("", reason)
+        of = f"{stage}/{test}/{metric}/*/{params}"
+        key = (of, one.outcome, one.rule, kind, one.gate, one.ceiling)
+        if (found := alike.get(key)) is None:
+            found = alike[key] = CellsAlike(
+                cell=of,
+                outcome=one.outcome,
+                rule=one.rule,
+                reason=reason,
+                gate=one.gate,
+                ceiling=one.ceiling,
+                values={},
+            )
+        found.values[f"{nodes}/{rail}/{direction}"] = one.value
+    return to_json(
+        verdict.model_copy(update={"cells": verdict.cells[:_IN_FULL], "more_cells": tuple(alike.values())})
+    )
+
+
+def verdict_says(content: bytes, verdict: Verdict) -> bool:
+    """Whether a file holds this verdict, as it is written now or as it was when every cell was in full."""
+    if content == verdict_to_json(verdict):
+        return True
+    return len(verdict.cells) > _IN_FULL and content == to_json(verdict, {"more_cells"})

@@ -78,18 +78,16 @@ def levels_of(cells: Sequence[CellVerdict], reference: Reference) -> NDArray[np.
     best = max(
         margin(limit, gate, better) for limit in (reference.value, reference.ceiling) if limit is not None
     )
-    standing = np.zeros(len(cells))
-    found = np.zeros(len(cells))
-    passes, fails, odd = (np.zeros(len(cells), dtype=bool) for _ in range(3))
-    for i, c in enumerate(cells):
-        standing[i] = 0.0 if c.value is None else margin(c.value, gate, better)
-        found[i] = _FIXED.get(c.outcome, 0)
-        passes[i], fails[i] = c.outcome is Outcome.PASS, c.outcome is Outcome.FAIL
-        odd[i] = c.rule == Rule.IMPOSSIBLE
+    columns = [(c.value, c.outcome, c.rule == Rule.IMPOSSIBLE) for c in cells]
+    standing = np.array([0.0 if value is None else margin(value, gate, better) for value, _, _ in columns])
+    found = np.array([_FIXED.get(outcome, 0) for _, outcome, _ in columns], dtype=np.float64)
+    passes, fails = (
+        np.array([outcome is one for _, outcome, _ in columns]) for one in (Outcome.PASS, Outcome.FAIL)
+    )
     above = (standing - 1) / (best - 1) if best > 1 else np.ones_like(standing)
     found = np.where(passes, 1 + np.rint((STEPS - 1) * (1 - np.clip(above, 0, 1))), found)
     found = np.where(fails, FAILED + np.rint((STEPS - 1) * (1 - np.clip(standing, 0, 1))), found)
-    found[odd] = IMPOSSIBLE
+    found[[odd for _, _, odd in columns]] = IMPOSSIBLE
     return found.astype(np.uint8)
 
 

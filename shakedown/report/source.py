@@ -8,7 +8,6 @@ from functools import cached_property
 from shakedown.benchmarks.inference.metrics import SearchDetail
 from shakedown.benchmarks.interconnect.output import GpuWay
 from shakedown.benchmarks.lora.metrics import Training, TrainingSeries
-from shakedown.judge.localise.pair_results import is_pair
 from shakedown.judge.verdict import Judged
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import CellPlaces, Plan, PlanItem, Reference
@@ -27,6 +26,8 @@ class CellPlace:
     direction: str | None
 
 
+# Of these nothing is drawn but their cells; all others are a few hundred values a node.
+_CELLS_ALONE = frozenset({Stage.CONFIG, Stage.FABRIC})
 Start = tuple[Stage, str | None, float | None]  # a stage, when a measurement began, and its seconds
 
 
@@ -50,7 +51,7 @@ class Passing:
         if m.raw:
             self.raw[m.raw] = m.test
         again = m.attempt > 1 or len(m.samples) > (m.value is not None)
-        if again or not is_pair(m.stage, m.metric, m.nodes, m.rail, m.direction):
+        if again or m.stage not in _CELLS_ALONE:
             self.kept.append(m)
 
 
@@ -118,7 +119,7 @@ class ReportSource:
             attempts.sort(key=lambda m: m.attempt)
         return found
 
-    @property
+    @cached_property
     def by_item(self) -> list[Cells]:
         """The judged cells of every plan item, in the plan's order."""
         return [block.cells for block in self.judged.items]

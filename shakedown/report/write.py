@@ -10,9 +10,10 @@ from shakedown.benchmarks.inference.metrics import read_searches
 from shakedown.benchmarks.interconnect.output import read_ways
 from shakedown.benchmarks.lora.metrics import read_trainings
 from shakedown.judge.judged import judge_run
-from shakedown.records.base import Outcome, to_json
+from shakedown.records.base import Outcome
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput, open_plain, read_bytes
+from shakedown.records.verdict import verdict_says
 from shakedown.records.writing import write_aside
 from shakedown.report import html, machines
 from shakedown.report import html as markdown
@@ -51,7 +52,7 @@ def read(folder: Path) -> ReportSource:
     judged = judge_run(runs.Run(folder, simulated=True), passing.add)
     run, verdict = judged.run, judged.verdict
     stored = folder / runs.VERDICT
-    if os.path.lexists(stored) and read_bytes(stored) != to_json(verdict):
+    if os.path.lexists(stored) and not verdict_says(read_bytes(stored), verdict):
         raise BadInput(
             "is not the verdict that the files of this run give",
             fix=f"run shakedown verdict --write {folder}",

@@ -28,7 +28,7 @@ from shakedown.records.reading import (
     strict_json,
 )
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem, Snapshot
-from shakedown.records.verdict import Verdict
+from shakedown.records.verdict import Verdict, verdict_to_json
 from shakedown.records.wording import printable
 from shakedown.records.writing import write_aside
 
@@ -220,7 +220,7 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
 
 def write_verdict(folder: Path, verdict: Verdict) -> None:
     """Write `verdict.json` into a run folder."""
-    write_aside(folder / VERDICT, to_json(verdict))
+    write_aside(folder / VERDICT, verdict_to_json(verdict))
 
 
 def run_name(folder: Path) -> str:
