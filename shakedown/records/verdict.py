@@ -163,13 +163,13 @@ class GroupVerdict(Record):
 class CellsAlike(Record):
     """Cells of one test that did not pass for one reason: `results.jsonl` names their raw outputs."""
 
-    cell: str  # identity of each, with * where its nodes, rail and direction stand
+    cell: str  # identity of each, with * where its nodes stand
     outcome: Outcome
     rule: str
     reason: str  # of the worst of them; of the others only the numbers in it differ
     gate: float | None = None
     ceiling: float | None = None
-    values: dict[str, float | None]  # by nodes, rail and direction, worst first: `n1,n2/rail0/forward`
+    values: dict[str, float | None]  # by nodes, worst first: `n1,n2`
 
 
 class CauseVerdict(Record):
@@ -206,7 +206,7 @@ class Verdict(Document):
     stages: dict[Stage, Coverage]
     outcomes: dict[Outcome, int]
     groups: tuple[GroupVerdict, ...]
-    # Every cell that did not pass, worst first; of more than 10,000 the worst. The groups have the passed ones.
+    # Every cell that did not pass, worst first; of more than 10,000 the worst. Groups have the passed ones.
     cells: tuple[CellVerdict, ...]
     # The others that did not pass, where there are more than 10,000; no key of a smaller file.
     more_cells: tuple[CellsAlike, ...] = ()
@@ -232,11 +232,11 @@ def verdict_to_json(verdict: Verdict) -> bytes:
         return to_json(verdict, {"more_cells"})
     alike: dict[tuple[object, ...], CellsAlike] = {}
     for one in verdict.cells[_IN_FULL:]:
-        stage, test, metric, nodes, rail, direction, params = one.cell.split("/", 6)
+        stage, test, metric, nodes, rest = one.cell.split("/", 4)
         reason = one.reason.removeprefix(f"{where(one.cell)}: ")
         # The numbers in a reason are of the value beside it; without one it is kept to the letter.
         kind = reason if one.value is None else _NUMBER.sub("", reason)
-        of = f"{stage}/{test}/{metric}/*/{params}"
+        of = f"{stage}/{test}/{metric}/*/{rest}"
         key = (of, one.outcome, one.rule, kind, one.gate, one.ceiling)
         if (found := alike.get(key)) is None:
             found = alike[key] = CellsAlike(
@@ -248,7 +248,7 @@ def verdict_to_json(verdict: Verdict) -> bytes:
                 ceiling=one.ceiling,
                 values={},
             )
-        found.values[f"{nodes}/{rail}/{direction}"] = one.value
+        found.values[nodes] = one.value
     return to_json(
         verdict.model_copy(update={"cells": verdict.cells[:_IN_FULL], "more_cells": tuple(alike.values())})
     )
