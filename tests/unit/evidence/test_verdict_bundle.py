@@ -321,7 +321,7 @@ def test_no_command_alters_a_sealed_run(sealed, keys, shakedown, words):
 def test_a_verdict_sealed_with_every_cell_in_full_stays(sealed, keys, shakedown, monkeypatch):
     """Catches: a bundle of an earlier release that "was changed", or that a look at its verdict rewrites."""
     content = (sealed / "verdict.json").read_bytes()
-    monkeypatch.setattr("shakedown.records.verdict._IN_FULL", 0)  # so this release writes it shorter
+    monkeypatch.setattr("shakedown.records.verdict._IN_FULL", -1)  # all cells passed: this is more
     assert verdict_to_json(judge_folder(sealed)) != content
     assert shakedown("verdict", sealed, "--write")[0] == 3
     assert (sealed / "verdict.json").read_bytes() == content
