@@ -77,7 +77,7 @@ def settle(judged: Sequence[tuple[int, CellVerdict]], bound: Bound, rule: Remeas
     return replace(outside[0], reason=f"{outside[0].reason}: {told}")
 
 
-def within_share(cells: Cells, item: PlanItem, rule: Remeasure) -> Cells:
+def within_share(cells: Cells, item: PlanItem, rule: Remeasure) -> None:
     """Fail the cells that passed on being measured again where there are more than the plan's share.
 
     Asked for the block as a whole, and for each NIC and node: what piles up on one is no accident. Where
@@ -105,7 +105,6 @@ def within_share(cells: Cells, item: PlanItem, rule: Remeasure) -> Cells:
             if len(found) > share:
                 text = f"{len(found)} of the {total[element]} cells of {element} are so, its share is {share}"
                 _doubt(cells, found, kind, text)
-    return cells
 
 
 def _doubt(cells: Cells, which: Sequence[int] | set[int], kind: Rule, text: str) -> None:
@@ -117,7 +116,7 @@ def _doubt(cells: Cells, which: Sequence[int] | set[int], kind: Rule, text: str)
             cells[i] = replace(cells[i], outcome=outcome, rule=Rule.PILED_UP.value, reason=reason)
 
 
-def with_slow_lines(cells: Cells, bound: Bound) -> Cells:
+def with_slow_lines(cells: Cells, bound: Bound) -> None:
     """Fail the cells of a NIC whose median is worse than its class by more than the reference's effect.
 
     The median of a NIC's cells, not each cell: one result that is low by chance accuses no part. The class is
@@ -126,7 +125,7 @@ def with_slow_lines(cells: Cells, bound: Bound) -> Cells:
     """
     effect, item = bound.reference.fleet_min_effect, bound.item
     if effect is None:
-        return cells
+        return
     lines: dict[str, list[int]] = defaultdict(list)
     measured = cells.values()
     for i, (_, nodes, rail, direction) in enumerate(item.cells()):
@@ -159,7 +158,6 @@ def with_slow_lines(cells: Cells, bound: Bound) -> Cells:
                         f"of {name}, {in_unit(number(value), item.unit)}, is {share:.1%} worse than the "
                         f"median {number(centre)} of its class of {len(names)}{of}",
                     )
-    return cells
 
 
 def classes_of_lines(rails: Mapping[_Line, str]) -> Iterator[tuple[str, list[_Line], float]]:
@@ -208,7 +206,7 @@ def told(again: Sequence[CellVerdict]) -> str:
     return f"; {' and '.join(parts)}, measured again and within (most at {those(tuple(most), 'node')})"
 
 
-def with_slow_class(cells: Cells, bound: Bound) -> Cells:
+def with_slow_class(cells: Cells, bound: Bound) -> None:
     """Fail the worse half of a class whose median is worse than its reference allows.
 
     Chance is given its due: the better end of the median's 95 % interval must be worse (below six values that
@@ -216,15 +214,15 @@ def with_slow_class(cells: Cells, bound: Bound) -> Cells:
     """
     tolerance, reference = bound.reference.class_tolerance, bound.reference
     if tolerance is None:
-        return cells
+        return
     decided = cells.values(but=(Rule.IMPOSSIBLE, Rule.REFERENCE))
     values = [value for value in decided if value is not None]
     if not values:
-        return cells
+        return
     limit = reference.value * (1 - tolerance if bound.higher else 1 + tolerance)
     low, high, _ = median_interval(values)
     if (high >= limit) if bound.higher else (low <= limit):
-        return cells
+        return
     centre, side = median(values), "at least" if bound.higher else "at most"
     for i, verdict in enumerate(cells):
         value = verdict.value
@@ -238,7 +236,6 @@ def with_slow_class(cells: Cells, bound: Bound) -> Cells:
                 f"{len(values)} is {in_unit(apart(centre, limit), reference.unit)}, "
                 f"{side} {number(limit)} wanted",
             )
-    return cells
 
 
 _ON_CURVE = frozenset({Rule.WITHIN.value, Rule.REFERENCE.value, Rule.GATE.value, *AGAIN})

@@ -165,10 +165,10 @@ class CellsAlike(Record):
 
     cell: str  # identity of each, with * where its nodes stand
     outcome: Outcome
-    rule: str
+    rule: str  # a word from the same closed list
     reason: str  # of the worst of them; of the others only the numbers in it differ
-    gate: float | None = None
-    ceiling: float | None = None
+    gate: float | None = None  # worst value that still passes
+    ceiling: float | None = None  # the physical limit
     values: dict[str, float | None]  # by nodes, worst first: `n1,n2`
 
 
