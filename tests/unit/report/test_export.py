@@ -54,7 +54,7 @@ def test_a_text_that_begins_like_a_formula_is_harmless_and_a_number_stays_one():
 
 
 def test_a_table_is_written_some_rows_at_a_time(monkeypatch):
-    """Catches: a million rows in memory at once, 2 kB each; a head, or a row, that is lost between two parts."""
+    """Catches: a million rows in memory at once; a head, or a row, that is lost between two parts."""
     monkeypatch.setattr(machines, "_AT_A_TIME", 3)
     row = dict.fromkeys(COLUMNS) | {"value": 1.5, "simulated": True, "required": True}
     rows = [row | {"cell": f"c{i}"} for i in range(10)]
