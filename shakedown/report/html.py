@@ -192,7 +192,7 @@ def build(source: ReportSource, checksum: Checksum | None = None) -> ReportView:
         inventory_aside=inventory_aside,
         inventory_left_out=inventory_left_out,
         inventory_taken=source.inventory.taken if source.inventory else "",
-        timing=timing(source.began()),
+        timing=timing(source.seen.starts),
         checksum=checksum,
     )
 

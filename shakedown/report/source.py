@@ -1,9 +1,10 @@
 """What a report is made from: the records of one judged run, indexed once, and the time each stage took."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 from shakedown.benchmarks.inference.metrics import SearchDetail
 from shakedown.benchmarks.interconnect.output import GpuWay
@@ -12,7 +13,7 @@ from shakedown.judge.verdict import Judged
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import CellPlaces, Plan, PlanItem, Reference
 from shakedown.records.results import CounterReading, Measurement, Snapshot
-from shakedown.records.verdict import Cells, CellVerdict, Verdict
+from shakedown.records.verdict import Cells, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +27,42 @@ class CellPlace:
     direction: str | None
 
 
-# Of these nothing is drawn but their cells; all others are a few hundred values a node.
-_CELLS_ALONE = frozenset({Stage.CONFIG, Stage.FABRIC})
 Start = tuple[Stage, str | None, float | None]  # a stage, when a measurement began, and its seconds
+
+
+class Attempt(NamedTuple):
+    """One measurement of a cell, and its repeats."""
+
+    number: int
+    value: float | None
+    samples: tuple[float, ...]
 
 
 class Passing:
     """What the report takes of the measurements while they go by, of which a large mesh has millions.
 
     Attributes:
-        kept: those that it shows more of than value and raw output, which their cells have.
-        starts: when they began, and how long they took.
+        kept: those of the tests `drawn` and of the application stage, which are shown beside their cells.
+        starts: when measurements began, and how long they took.
         raw: the test of each raw output.
+        repeated: by cell, what was measured again or has more than one sample.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, drawn: Container[str] = ()) -> None:
+        self._drawn = drawn
         self.kept: list[Measurement] = []
         self.starts: set[Start] = set()
         self.raw: dict[str, str] = {}
+        self.repeated: dict[str, list[Attempt]] = {}
 
     def add(self, m: Measurement) -> None:
         """Take what is needed of one."""
         self.starts.add((m.stage, m.started, m.duration_s))
         if m.raw:
             self.raw[m.raw] = m.test
-        again = m.attempt > 1 or len(m.samples) > (m.value is not None)
-        if again or m.stage not in _CELLS_ALONE:
+        if m.attempt > 1 or len(m.samples) > (m.value is not None):
+            self.repeated.setdefault(m.cell, []).append(Attempt(m.attempt, m.value, m.samples))
+        if m.stage is Stage.APPLICATION or m.test in self._drawn:
             self.kept.append(m)
 
 
@@ -60,8 +71,8 @@ class ReportSource:
     """One judged run.
 
     `judged` holds the verdict on every planned cell, `verdict` the run's. `trainings`, `gpu_ways` and
-    `searches` are what the benchmarks read from their raw files for the report. `starts`: of all measurements
-    where `measurements` are those that `Passing` keeps. `counters` are read once.
+    `searches` are what the benchmarks read from their raw files for the report. `passing` has seen every
+    measurement where `measurements` are those that it kept. `counters` are read once.
     """
 
     plan: Plan
@@ -74,7 +85,7 @@ class ReportSource:
     gpu_ways: Sequence[GpuWay] = field(default_factory=tuple)
     searches: Sequence[SearchDetail] = field(default_factory=tuple)
     said_by_others: Sequence[str] = ()  # into tools' outputs, harmless
-    starts: Collection[Start] = ()
+    passing: Passing | None = None
 
     @property
     def losses(self) -> tuple[TrainingSeries, ...]:
@@ -102,22 +113,17 @@ class ReportSource:
             raise KeyError(cell)
         return place
 
-    def began(self) -> Collection[Start]:
-        """Return when measurements began, each once: many come out of one start of a tool."""
-        return self.starts or {(m.stage, m.started, m.duration_s) for m in self.measurements}
-
-    def attempts(self, cells: Sequence[CellVerdict]) -> dict[str, list[Measurement]]:
-        """Return all measurements of the given cells, by cell id, oldest attempt first."""
-        wanted = {c.cell for c in cells}
-        # Naming the cell of every measurement costs more than all else here; most are of other nodes.
-        groups = {(p.item.test, p.nodes) for c in wanted if (p := self.place(c)) is not None}
-        found: dict[str, list[Measurement]] = {}
-        for measurement in self.measurements:
-            if (measurement.test, measurement.nodes) in groups and (cell := measurement.cell) in wanted:
-                found.setdefault(cell, []).append(measurement)
-        for attempts in found.values():
-            attempts.sort(key=lambda m: m.attempt)
+    @cached_property
+    def seen(self) -> Passing:
+        """What every measurement left."""
+        found = self.passing or Passing()
+        for m in self.measurements if self.passing is None else ():
+            found.add(m)
         return found
+
+    def attempts(self, cell: str) -> list[Attempt]:
+        """Return what is known of a cell's measurements beside its value, oldest attempt first."""
+        return sorted(self.seen.repeated.get(cell, ()), key=lambda one: one.number)
 
     @cached_property
     def by_item(self) -> list[Cells]:
@@ -173,7 +179,7 @@ def stage_times(source: ReportSource) -> tuple[StageTimeRow, ...]:
     expected = source.plan.expectation
     if expected is None:
         return ()
-    took = _took(source.began())
+    took = _took(source.seen.starts)
     return tuple(
         StageTimeRow(
             of.stage, of.expected_s, of.limit_s, round(of.expected_node_s / 3600, 1), took.get(of.stage)

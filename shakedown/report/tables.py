@@ -7,11 +7,11 @@ from shakedown.judge.cells import SEVERITY
 from shakedown.judge.verdict import counter_place
 from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import PlanItem, Reference
-from shakedown.records.results import Component, CounterReading, Measurement
+from shakedown.records.results import Component, CounterReading
 from shakedown.records.verdict import CellVerdict, GroupVerdict
 from shakedown.report import text
 from shakedown.report.findings import because, where
-from shakedown.report.source import ReportSource, margin
+from shakedown.report.source import Attempt, ReportSource, margin
 
 # Up to this many planned cells every one is a row; above it passed cells are summed up per test.
 ALL_CELLS = 1500
@@ -115,7 +115,7 @@ def spread(samples: tuple[float, ...]) -> str:
     return f"±{100 * statistics.stdev(samples) / abs(mean):.2g} %" if mean else "–"
 
 
-def _judged(cell: CellVerdict, attempts: list[Measurement]) -> Measurement | None:
+def _judged(cell: CellVerdict, attempts: list[Attempt]) -> Attempt | None:
     """The attempt whose value the verdict used; the latest with that value."""
     for attempt in reversed(attempts):
         if attempt.value == cell.value:
@@ -123,12 +123,12 @@ def _judged(cell: CellVerdict, attempts: list[Measurement]) -> Measurement | Non
     return None
 
 
-def cell_row(source: ReportSource, cell: CellVerdict, attempts: list[Measurement]) -> CellRow:
+def cell_row(source: ReportSource, cell: CellVerdict) -> CellRow:
     """Return the row of one cell."""
     place = source.planned(cell.cell)
     item, reference = place.item, source.reference(place.item)
-    measurement = _judged(cell, attempts)
-    samples = measurement.samples if measurement else ()
+    attempt = _judged(cell, source.attempts(cell.cell))
+    samples = attempt.samples if attempt else ()
     return CellRow(
         item=item,
         against=reference,
@@ -149,9 +149,7 @@ def cell_rows(source: ReportSource) -> tuple[tuple[CellRow, ...], int, bool]:
     left_out = len(bad) - len(shown)
     if every:
         shown = (*shown, *(c for cells in source.by_item for c in cells if c.outcome is Outcome.PASS))
-    attempts = source.attempts(shown)
-    rows = tuple(cell_row(source, c, attempts.get(c.cell, [])) for c in shown)
-    return rows, left_out, every
+    return tuple(cell_row(source, c) for c in shown), left_out, every
 
 
 MOST_COUNTERS = 400

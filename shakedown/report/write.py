@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown.benchmarks.base.output import said_by_others
-from shakedown.benchmarks.inference.metrics import read_searches
-from shakedown.benchmarks.interconnect.output import read_ways
+from shakedown.benchmarks.inference.metrics import INFERENCE_TEST, read_searches
+from shakedown.benchmarks.interconnect.output import PATH_TEST, read_ways
 from shakedown.benchmarks.lora.metrics import read_trainings
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Outcome
@@ -19,6 +19,7 @@ from shakedown.report import html, machines
 from shakedown.report import html as markdown
 from shakedown.report import html as raw
 from shakedown.report.source import Passing, ReportSource
+from shakedown.report.workloads import COPY_TEST
 from shakedown.run import folder as runs
 from shakedown.run.folder import SUMS
 
@@ -48,7 +49,7 @@ def checksum(folder: Path) -> html.Checksum:
 
 def read(folder: Path) -> ReportSource:
     """Read and judge a run. Raises BadInput, also if the stored verdict is not what the files say."""
-    passing = Passing()
+    passing = Passing(drawn=(INFERENCE_TEST, COPY_TEST, PATH_TEST))
     judged = judge_run(runs.Run(folder, simulated=True), passing.add)
     run, verdict = judged.run, judged.verdict
     stored = folder / runs.VERDICT
@@ -69,7 +70,7 @@ def read(folder: Path) -> ReportSource:
         gpu_ways=read_ways(folder, passing.kept),
         searches=read_searches(folder, passing.kept),
         said_by_others=said_by_others(folder, passing.raw),
-        starts=passing.starts,
+        passing=passing,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from shakedown.collect.run import _held_against
 from shakedown.judge.verdict import judge, judge_cells
 from shakedown.records import verdict as records
-from shakedown.records.base import Outcome
+from shakedown.records.base import Outcome, Stage
 from shakedown.records.plan import CellPlaces
 from shakedown.records.verdict import Verdict, verdict_says, verdict_to_json
 from shakedown.records.wording import where
@@ -83,22 +83,25 @@ def test_judging_takes_few_bytes_a_cell():
             yield m
 
     assert peak_of(lambda: judge_cells(whole, lines())) < 150 * len(of)
-    assert passing.kept == []
+    assert (passing.kept, passing.repeated) == ([], {})
 
 
 def test_the_report_keeps_what_it_shows_of_a_measurement():
-    """Catches repeats of a cell, or a stage with drawings of its own, that go by unseen."""
-    passing = Passing()
+    """Catches repeats of a cell, or a test with drawings of its own, that go by unseen."""
+    passing = Passing(drawn=("copy",))
     once = measurement(
         nodes=("n1", "n2"), value=1.0, samples=(1.0,), raw="raw/a/b", started="t", duration_s=2
     )
     again = once.model_copy(update={"attempt": 2})
     repeated = once.model_copy(update={"samples": (1.0, 2.0)})
-    elsewhere = once.model_copy(update={"stage": "application"})
-    for m in (once, again, repeated, elsewhere):
+    elsewhere = once.model_copy(update={"stage": Stage.APPLICATION})
+    drawn = once.model_copy(update={"test": "copy", "raw": "raw/a/c"})
+    for m in (once, again, repeated, elsewhere, drawn):
         passing.add(m)
-    assert passing.kept == [again, repeated, elsewhere]
-    assert passing.raw == {"raw/a/b": "ib_write_bw"} and ("fabric", "t", 2.0) in passing.starts
+    assert passing.kept == [elsewhere, drawn]
+    assert passing.repeated == {once.cell: [(2, 1.0, (1.0,)), (1, 1.0, (1.0, 2.0))]}
+    assert passing.raw == {"raw/a/b": "ib_write_bw", "raw/a/c": "copy"}
+    assert (Stage.FABRIC, "t", 2.0) in passing.starts
 
 
 def test_results_are_written_and_held_against_line_by_line(tmp_path):

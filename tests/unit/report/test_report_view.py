@@ -136,7 +136,7 @@ def test_samples_are_those_of_the_attempt_that_was_judged(small: Plan) -> None:
         small, [*source.measurements, again], source.counters, None, source.judged, source.verdict
     )
     verdict = CellVerdict(cell=cell, outcome=Outcome.FAIL, rule="gate", reason="slow", value=200.0)
-    row = tables.cell_row(retried, verdict, retried.attempts([verdict])[cell])
+    row = tables.cell_row(retried, verdict)
     assert (row.samples, row.spread) == (3, "±25 %")
 
 
