@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -21,7 +21,7 @@ from shakedown.plan.flow_paths import PATHS, FlowPath, known_paths, lines_of_pat
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.base import Stage
 from shakedown.records.plan import Plan
-from shakedown.records.reading import BadInput, one_reading, read_bytes, read_evidence, read_record
+from shakedown.records.reading import BadInput, one_reading, open_plain, read_evidence, read_record
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
 from shakedown.records.wording import count, ended, printable
 from shakedown.records.writing import write_aside
@@ -29,6 +29,7 @@ from shakedown.run.folder import (
     COLLECTED,
     COUNTERS,
     JOBS,
+    LONGEST_LINE,
     PLAN,
     RAW,
     REFUSED,
@@ -56,9 +57,10 @@ def uncollected(folder: Path) -> tuple[str, str] | None:
     """
     if not has_jobs(folder):
         return None
-    for name, records in _files(*gather(folder)):
-        if found := difference(read_bytes(folder / name), records):
-            return name, found
+    for name, lines in _files(*gather(folder)):
+        differing, first = _held_against(folder / name, lines)
+        if differing:
+            return name, first
     return None
 
 
@@ -87,39 +89,52 @@ def hold_against_raw(folder: Path) -> str:
         return f"the raw files of {count(left, 'job')} cannot be collected: {refused}"
     if not collected:
         return f"the raw files of {count(left, 'job')} were not collected: run shakedown collect {folder}"
-    for name, records in _files(*due):
-        recorded = read_bytes(folder / name) if (folder / name).exists() else b""
-        if recorded != records:
-            pairs = zip_longest(recorded.splitlines(), records.splitlines())
-            differing = sum(a != b for a, b in pairs)
+    for name, lines in _files(*due):
+        path = folder / name
+        differing, first = _held_against(path, lines) if path.exists() else _compared((), lines)
+        if differing:
             raise BadInput(
-                f"differs from the raw files in {count(differing, 'line')}, first: "
-                f"{difference(recorded, records)}",
+                f"differs from the raw files in {count(differing, 'line')}, first: {first}",
                 fix=f"run shakedown collect {folder}",
-                file=folder / name,
+                file=path,
             )
     return ""
 
 
-def _files(measurements: list[Measurement], counters: list[CounterReading]) -> Iterator[tuple[str, bytes]]:
+def _files(
+    measurements: list[Measurement], counters: list[CounterReading]
+) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield results and counters as their files are to hold them."""
     yield RESULTS, lines_of(measurements)
     yield COUNTERS, lines_of(counters)
 
 
-def difference(recorded: bytes, expected: bytes) -> str:
-    """Name the first line in which a recorded file differs from the recomputed one."""
-    if recorded == expected:
-        return ""
-    old, new = recorded.splitlines(), expected.splitlines()
-    for number, (a, b) in enumerate(zip(old, new, strict=False), start=1):
-        if a != b:
+def _held_against(path: Path, lines: Iterable[bytes]) -> tuple[int, str]:
+    """Return in how many lines a file is not as recomputed, and how in the first. Raises BadInput: no file.
+
+    A line of each is held at a time: that file of a large run is larger than any document may be.
+    """
+    with open_plain(path) as file:
+        return _compared(iter(lambda: file.readline(LONGEST_LINE + 1), b""), lines)
+
+
+def _compared(recorded: Iterable[bytes], expected: Iterable[bytes]) -> tuple[int, str]:
+    differing, first, old, new = 0, "", 0, 0
+    for a, b in zip_longest(recorded, expected):
+        old, new = old + (a is not None), new + (b is not None)
+        differing += a != b
+        if a != b and not first and a is not None and b is not None:
             # Lines of JSON are long and differ somewhere: show that place.
             at = max(0, next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0) - 40)
             at = at if at > 40 else 0
             was, now = (x[at:].strip().decode(errors="replace")[:120] for x in (a, b))
-            return f"line {number} says {was}, recomputed {now}"
-    return f"{len(old)} lines, recomputed {len(new)}"
+            first = f"line {old} says {was}, recomputed {now}"
+    return differing, first or f"{old} lines, recomputed {new}"
+
+
+def difference(recorded: bytes, expected: bytes) -> str:
+    """Name the first line in which a recorded file differs from the recomputed one."""
+    return "" if recorded == expected else _compared(recorded.splitlines(), expected.splitlines())[1]
 
 
 # A job's folder `raw/<job>/` holds `job.json` (what Slurm said), `outputs*.jsonl` (which file measures which

@@ -26,17 +26,19 @@ def verdict(
     worst: Annotated[int, typer.Option(min=0, help="How many cells to list, worst first.")] = 10,
 ) -> int:
     """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE, NOT-RUN or BASELINE."""
-    from shakedown.records.base import to_json
     from shakedown.records.reading import read_bytes
-    from shakedown.run.folder import VERDICT, refuse_sealed, write_verdict
+    from shakedown.records.verdict import verdict_says, verdict_to_json
+    from shakedown.run.folder import SUMS, VERDICT, refuse_sealed, write_verdict
 
     result, notice = judged_from_raw(run)
     if write:
-        if not (run / VERDICT).is_file() or read_bytes(run / VERDICT) != to_json(result):
+        same = (run / VERDICT).is_file() and verdict_says(read_bytes(run / VERDICT), result)
+        if not same:
             refuse_sealed(run, "judge it")
-        write_verdict(run, result)
+        if not same or not (run / SUMS).exists():
+            write_verdict(run, result)
     if as_json:
-        sys.stdout.write(to_json(result).decode())
+        sys.stdout.write(verdict_to_json(result).decode())
     else:
         show(result, worst, notice)
     return exit_status(result.outcome)

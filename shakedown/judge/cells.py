@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
+
+from pydantic_core import to_json
 
 from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.physics.host_links import payload_ceiling_gb_per_s
@@ -266,8 +268,12 @@ def _unusable(reference: Reference) -> str:
 
 
 def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
-    """Judge one measurement of a planned cell. The rules are asked in the order of `Rule`."""
-    rule, text = _rule(m, bound)
+    """Judge one measurement of a planned cell."""
+    return verdict_of(cell, m, *rule_of(m, bound), bound)
+
+
+def verdict_of(cell: str, m: Measurement, rule: Rule, text: str, bound: Bound) -> CellVerdict:
+    """Return what a rule makes of a measurement, with all that is known of why."""
     if rule is not Rule.WITHIN:
         hint = fault_hint(m, bound.reference) if rule is Rule.GATE else ""
         # What a tool says of a value that passes does not say why its cell did not.
@@ -317,14 +323,15 @@ def _verdict(
         outcome=outcome,
         rule=word,
         reason=text,
-        value=value if value is not None and math.isfinite(value) else None,
+        value=float(value) if value is not None and math.isfinite(value) else None,
         gate=bound.gate,
         ceiling=bound.ceiling,
         raw=raw,
     )
 
 
-def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (one return per rule)
+def rule_of(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (one return per rule)
+    """Return the rule that decides a measurement, and its words; asked in the order of `Rule`."""
     reference, value = bound.reference, m.value
     if bound.unusable:
         # What cannot be is no result, whether or not it is only shown.
@@ -454,14 +461,14 @@ def combine(judged: Sequence[tuple[int, CellVerdict]]) -> CellVerdict:
     """
     if len(judged) == 1 and judged[0][0] == 1:
         return judged[0][1]
-    ordered = sorted(judged, key=lambda j: (-SEVERITY[j[1].outcome], j[0], j[1].model_dump_json()))
+    ordered = sorted(judged, key=lambda j: (-SEVERITY[j[1].outcome], j[0], to_json(j[1])))
     worst = ordered[0][1]
     outcomes = {v.outcome for _, v in ordered}
     attempts = [a for a, _ in ordered]
     tally = ", ".join(f"{_short(v)} at attempt {a}" for a, v in sorted(ordered, key=lambda j: j[0]))
     if Outcome.FAIL in outcomes and Outcome.PASS not in outcomes:
         again = "" if len(judged) == 1 else f" ({tally})"
-        return worst.model_copy(update={"reason": worst.reason + again})
+        return replace(worst, reason=worst.reason + again)
     if len(set(attempts)) < len(attempts):
         why = worst.reason.removeprefix(f"{where(worst.cell)}: ")
         of_one = f", one: {why[:300]}" if worst.outcome is Outcome.INCONCLUSIVE else ""
@@ -478,6 +485,4 @@ def _short(verdict: CellVerdict) -> str:
 
 
 def _because(verdict: CellVerdict, outcome: Outcome, rule: Rule, text: str) -> CellVerdict:
-    return verdict.model_copy(
-        update={"outcome": outcome, "rule": rule.value, "reason": f"{where(verdict.cell)}: {text}"}
-    )
+    return replace(verdict, outcome=outcome, rule=rule.value, reason=f"{where(verdict.cell)}: {text}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,7 +41,8 @@ def _must_carry(items: Iterable[PlanItem]) -> set[tuple[str, str]]:
 class CausesOfRun:
     """Watches measurements and counters go by, and localises afterwards; idle where there is no mesh."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, watch: Callable[[Measurement], None] | None = None) -> None:
+        self._watch = watch
         planned = PlannedPairs(plan.items)
         nodes, rails = len(planned.nodes()), len(planned.rails())
         self._wanted = (
@@ -57,6 +58,8 @@ class CausesOfRun:
         for m in found:
             if self._wanted:
                 self._pairs.add(m)
+            if self._watch:
+                self._watch(m)
             yield m
 
     def counters(self, found: Iterable[CounterReading]) -> Iterator[CounterReading]:
@@ -96,15 +99,10 @@ class CausesOfRun:
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run with the verdict on each of its cells; causes and the whole are worked out when asked for.
-
-    `measurements` and `counters` are empty unless `judge_run` was told to keep them.
-    """
+    """A run with the verdict on each of its cells; causes and the whole are worked out when asked for."""
 
     run: Run
     cells: Judged
-    measurements: Sequence[Measurement]
-    counters: Sequence[CounterReading]
     _passed_by: CausesOfRun
 
     @cached_property
@@ -118,12 +116,12 @@ class JudgedRun:
         return summarise(self.run.plan, self.cells, self.run.problems, self.causes)
 
 
-def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
+def judge_run(run: Run, watch: Callable[[Measurement], None] | None = None) -> JudgedRun:
     """Judge every cell of a run.
 
     Args:
-        run: the opened folder; its lines are read here.
-        keep: hold the lines for what needs them beside the verdict. A large run has millions.
+        run: the opened folder; its lines are read here, and none is kept: a large run has millions.
+        watch: is shown each measurement as it goes by.
 
     Raises:
         BadInput: a line cannot be read.
@@ -133,12 +131,9 @@ def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
     with suppress(BadInput):  # collecting has refused it
         run.problems.extend(paths_flaws(run.folder, jobs_that_ran(run.folder), run.plan))
     run.problems.extend(run.strays())
-    passing = CausesOfRun(run.plan)
+    passing = CausesOfRun(run.plan, watch)
     measurements, counters = passing.measurements(run.measurements()), passing.counters(run.counters())
-    if not keep:
-        return JudgedRun(run, judge_cells(run.plan, measurements, counters), (), (), passing)
-    kept, read = list(measurements), list(counters)
-    return JudgedRun(run, judge_cells(run.plan, kept, read), kept, read, passing)
+    return JudgedRun(run, judge_cells(run.plan, measurements, counters), passing)
 
 
 def judge_folder(folder: Path, *, simulated: bool = False) -> Verdict:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from shakedown.judge.cells import Bound, Rule
 from shakedown.records.base import Outcome
 from shakedown.records.plan import PlanItem, Remeasure
-from shakedown.records.verdict import CellVerdict
+from shakedown.records.results import Measurement
+from shakedown.records.verdict import Cells, CellVerdict
 from shakedown.records.wording import apart, count, in_unit, number, those, where
 from shakedown.statistics.robust import (
     FALSE_DISCOVERIES,
@@ -63,31 +65,26 @@ def settle(judged: Sequence[tuple[int, CellVerdict]], bound: Bound, rule: Remeas
         what = (
             f"{len(outside)} outside the gate" if outside else f"{count(len(empty), 'time')} without a value"
         )
-        return cell.model_copy(
-            update={
-                "rule": (Rule.TRANSIENT if outside else Rule.LATE).value,
-                "value": median(values),
-                "reason": f"{where(cell.cell)}: of {len(ordered)} measurements {what}: "
-                f"{in_unit(told, unit)}, gate {number(bound.gate, unit)}",
-            }
+        return replace(
+            cell,
+            rule=(Rule.TRANSIENT if outside else Rule.LATE).value,
+            value=median(values),
+            reason=f"{where(cell.cell)}: of {len(ordered)} measurements {what}: "
+            f"{in_unit(told, unit)}, gate {number(bound.gate, unit)}",
         )
     short = "" if says is Samples.PERSISTS else ", too few to call it transient"
-    return outside[0].model_copy(
-        update={
-            "reason": f"{outside[0].reason}: {len(outside)} of {len(ordered)} measurements outside "
-            f"({told}){short}"
-        }
-    )
+    told = f"{len(outside)} of {len(ordered)} measurements outside ({told}){short}"
+    return replace(outside[0], reason=f"{outside[0].reason}: {told}")
 
 
-def within_share(cells: list[CellVerdict], item: PlanItem, rule: Remeasure) -> list[CellVerdict]:
+def within_share(cells: Cells, item: PlanItem, rule: Remeasure) -> None:
     """Fail the cells that passed on being measured again where there are more than the plan's share.
 
     Asked for the block as a whole, and for each NIC and node: what piles up on one is no accident. Where
     tools ended without a value at first, nothing bad was measured: then they are undecided.
     """
     for kind, rate in ((Rule.TRANSIENT, rule.budget), (Rule.LATE, rule.late_budget)):
-        mine = {i for i, v in enumerate(cells) if v.rule == kind}
+        mine = {i for i, v in cells.unlike() if v.rule == kind}
         if not mine:
             continue
         total: Counter[str] = Counter()
@@ -108,24 +105,18 @@ def within_share(cells: list[CellVerdict], item: PlanItem, rule: Remeasure) -> l
             if len(found) > share:
                 text = f"{len(found)} of the {total[element]} cells of {element} are so, its share is {share}"
                 _doubt(cells, found, kind, text)
-    return cells
 
 
-def _doubt(cells: list[CellVerdict], which: Sequence[int] | set[int], kind: Rule, text: str) -> None:
+def _doubt(cells: Cells, which: Sequence[int] | set[int], kind: Rule, text: str) -> None:
     outcome = Outcome.FAIL if kind is Rule.TRANSIENT else Outcome.INCONCLUSIVE
     text += "" if outcome is Outcome.FAIL else "; nothing bad was measured"
     for i in sorted(which):
         if cells[i].outcome is Outcome.PASS:
-            cells[i] = cells[i].model_copy(
-                update={
-                    "outcome": outcome,
-                    "rule": Rule.PILED_UP.value,
-                    "reason": f"{cells[i].reason}; {text}",
-                }
-            )
+            reason = f"{cells[i].reason}; {text}"
+            cells[i] = replace(cells[i], outcome=outcome, rule=Rule.PILED_UP.value, reason=reason)
 
 
-def with_slow_lines(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
+def with_slow_lines(cells: Cells, bound: Bound) -> None:
     """Fail the cells of a NIC whose median is worse than its class by more than the reference's effect.
 
     The median of a NIC's cells, not each cell: one result that is low by chance accuses no part. The class is
@@ -134,15 +125,16 @@ def with_slow_lines(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
     """
     effect, item = bound.reference.fleet_min_effect, bound.item
     if effect is None:
-        return cells
+        return
     lines: dict[str, list[int]] = defaultdict(list)
+    measured = cells.values()
     for i, (_, nodes, rail, direction) in enumerate(item.cells()):
-        if cells[i].value is not None:
+        if measured[i] is not None:
             for element in elements(nodes, rail, direction):
                 if element.startswith("nic "):
                     lines[element].append(i)
     medians = {
-        name: median([v for i in found if (v := cells[i].value) is not None])
+        name: median([v for i in found if (v := measured[i]) is not None])
         for name, found in sorted(lines.items())
         if len(found) >= SMALLEST_CLASS
     }
@@ -157,17 +149,15 @@ def with_slow_lines(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
             accused.add(name)
             share = abs(value - centre) / abs(centre)
             for i in lines[name]:
-                if cells[i].outcome is Outcome.PASS:
-                    cells[i] = cells[i].model_copy(
-                        update={
-                            "outcome": Outcome.FAIL,
-                            "rule": Rule.OUTLIER.value,
-                            "reason": f"{where(cells[i].cell)}: the median of the {len(lines[name])} results "
-                            f"of {name}, {in_unit(number(value), item.unit)}, is {share:.1%} worse than the "
-                            f"median {number(centre)} of its class of {len(names)}{of}",
-                        }
+                if (verdict := cells[i]).outcome is Outcome.PASS:
+                    cells[i] = replace(
+                        verdict,
+                        outcome=Outcome.FAIL,
+                        rule=Rule.OUTLIER.value,
+                        reason=f"{where(verdict.cell)}: the median of the {len(lines[name])} results "
+                        f"of {name}, {in_unit(number(value), item.unit)}, is {share:.1%} worse than the "
+                        f"median {number(centre)} of its class of {len(names)}{of}",
                     )
-    return cells
 
 
 def classes_of_lines(rails: Mapping[_Line, str]) -> Iterator[tuple[str, list[_Line], float]]:
@@ -216,7 +206,7 @@ def told(again: Sequence[CellVerdict]) -> str:
     return f"; {' and '.join(parts)}, measured again and within (most at {those(tuple(most), 'node')})"
 
 
-def with_slow_class(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
+def with_slow_class(cells: Cells, bound: Bound) -> None:
     """Fail the worse half of a class whose median is worse than its reference allows.
 
     Chance is given its due: the better end of the median's 95 % interval must be worse (below six values that
@@ -224,30 +214,28 @@ def with_slow_class(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
     """
     tolerance, reference = bound.reference.class_tolerance, bound.reference
     if tolerance is None:
-        return cells
-    decided = [v for v in cells if v.value is not None and v.rule not in (Rule.IMPOSSIBLE, Rule.REFERENCE)]
-    values = [v.value for v in decided if v.value is not None]
+        return
+    decided = cells.values(but=(Rule.IMPOSSIBLE, Rule.REFERENCE))
+    values = [value for value in decided if value is not None]
     if not values:
-        return cells
+        return
     limit = reference.value * (1 - tolerance if bound.higher else 1 + tolerance)
     low, high, _ = median_interval(values)
     if (high >= limit) if bound.higher else (low <= limit):
-        return cells
+        return
     centre, side = median(values), "at least" if bound.higher else "at most"
     for i, verdict in enumerate(cells):
         value = verdict.value
         worse = value is not None and (value <= centre if bound.higher else value >= centre)
         if worse and verdict.outcome is Outcome.PASS:
-            cells[i] = verdict.model_copy(
-                update={
-                    "outcome": Outcome.FAIL,
-                    "rule": Rule.CLASS.value,
-                    "reason": f"{where(verdict.cell)}: within its own gate, but the median of its class of "
-                    f"{len(values)} is {in_unit(apart(centre, limit), reference.unit)}, "
-                    f"{side} {number(limit)} wanted",
-                }
+            cells[i] = replace(
+                verdict,
+                outcome=Outcome.FAIL,
+                rule=Rule.CLASS.value,
+                reason=f"{where(verdict.cell)}: within its own gate, but the median of its class of "
+                f"{len(values)} is {in_unit(apart(centre, limit), reference.unit)}, "
+                f"{side} {number(limit)} wanted",
             )
-    return cells
 
 
 _ON_CURVE = frozenset({Rule.WITHIN.value, Rule.REFERENCE.value, Rule.GATE.value, *AGAIN})
@@ -256,40 +244,68 @@ _SHORTEST_CURVE = 3
 FEWEST_OF_A_HOLE = 3
 
 
-def fail_holes(
-    blocks: Iterable[tuple[Bound, list[CellVerdict]]], doubtful: Container[str], seldom: Container[str]
-) -> None:
-    """Fail each size of a sweep at which less than half as much comes through as at a smaller and a larger.
+class Repeats:
+    """How often cells were measured, and how undisturbed, for the rules over several cells that ask.
 
-    Of times, what comes through is bytes over time. A size that failed by itself keeps its reason, and the
-    cells in `doubtful` are on no curve. Those in `seldom` are undecided: a host's hiccup looks the same.
+    Attributes:
+        samples: by item, of those in `narrow`, and by cell: three or more of one measurement.
+        doubtful: by item: measured beside something else, or in a job that did not end well.
+        seldom: by item, of those in `of_sweep`: too seldom to tell a hole from a hiccup.
     """
-    sweeps: dict[object, list[tuple[int, PlanItem, list[CellVerdict]]]] = defaultdict(list)
-    for bound, cells in blocks:
-        item, size = bound.item, bound.item.params.get("size_bytes")
+
+    def __init__(self, narrow: Iterable[int], of_sweep: Iterable[int]) -> None:
+        self._of_sweep = frozenset(of_sweep)
+        self.samples: dict[int, dict[int, tuple[float, ...]]] = {k: {} for k in narrow}
+        self.doubtful: dict[int, set[int]] = defaultdict(set)
+        self.seldom: dict[int, set[int]] = defaultdict(set)
+
+    def add(self, k: int, i: int, m: Measurement) -> None:
+        """Take in a measurement of cell `i` of item `k`."""
+        if m.disturbed or m.problem or m.state != "COMPLETED":
+            self.doubtful[k].add(i)
+        elif len(m.samples) >= FEWEST_OF_A_HOLE:
+            if k in self.samples:
+                self.samples[k][i] = m.samples
+        elif k in self._of_sweep:
+            self.seldom[k].add(i)
+
+
+def sweeps_of(items: Sequence[PlanItem]) -> list[list[int]]:
+    """Return the numbers of the items that are the sizes of one sweep, the smallest first; at least three."""
+    sweeps: dict[object, list[tuple[int, int]]] = defaultdict(list)
+    for k, item in enumerate(items):
+        size = item.params.get("size_bytes")
         if isinstance(size, int) and item.unit in ("GB/s", "Gb/s", "us"):
             rest = frozenset(item.params.items()) - {("size_bytes", size)}
-            sweeps[item.stage, item.test, item.metric, item.unit, rest].append((size, item, cells))
-    for sweep in sweeps.values():
-        if len(sweep) < _SHORTEST_CURVE:
-            continue
-        curves: dict[object, list[tuple[int, float, list[CellVerdict], int, bool]]] = defaultdict(list)
-        for size, item, cells in sorted(sweep, key=lambda of: of[0]):
-            for i, (cell, nodes, rail, direction) in enumerate(item.cells()):
-                value = None if cell in doubtful else cells[i].value
-                if value and value > 0 and cells[i].rule in _ON_CURVE:
-                    rate = size / value if item.unit == "us" else value
-                    curves[nodes, rail, direction].append((size, rate, cells, i, item.required))
-        for curve in curves.values():
-            for at, share in holes([rate for _, rate, *_ in curve]):
-                _, _, cells, i, required = curve[at]
-                cell_of = cells[i].cell
-                if required and cells[i].outcome is Outcome.FAIL:
-                    continue
-                text = f"{share:.0%} of what both smaller and larger messages of its sweep reach, a hole"
-                outcome = Outcome.FAIL
-                if cell_of in seldom:
-                    outcome, text = Outcome.INCONCLUSIVE, f"{text} or a hiccup of the host: measure it again"
-                rule = {"outcome": outcome, "rule": Rule.HOLE.value}
-                reason = f"{where(cell_of)}: {text}"
-                cells[i] = cells[i].model_copy(update={**rule, "reason": reason})
+            sweeps[item.stage, item.test, item.metric, item.unit, rest].append((size, k))
+    return [[k for _, k in sorted(of)] for of in sweeps.values() if len(of) >= _SHORTEST_CURVE]
+
+
+def fail_holes(sweep: Iterable[tuple[Cells, Container[int], Container[int]]]) -> None:
+    """Fail each size of a sweep at which less than half as much comes through as at a smaller and a larger.
+
+    Of times, what comes through is bytes over time. A size that failed by itself keeps its reason. With the
+    cells of each size come those that are doubtful, which are on no curve, and those that were measured too
+    seldom, which are undecided: a host's hiccup looks the same.
+    """
+    curves: dict[object, list[tuple[float, Cells, int, bool]]] = defaultdict(list)
+    for cells, doubtful, seldom in sweep:
+        item, size, values = cells.item, cells.item.params["size_bytes"], cells.values()
+        off = {i for i, verdict in cells.unlike() if verdict.rule not in _ON_CURVE}
+        for i, (_, nodes, rail, direction) in enumerate(item.cells()):
+            value = None if i in doubtful or i in off else values[i]
+            if value and value > 0:
+                rate = int(size) / value if item.unit == "us" else value
+                curves[nodes, rail, direction].append((rate, cells, i, i in seldom))
+    for curve in curves.values():
+        for at, share in holes([rate for rate, *_ in curve]):
+            _, cells, i, once = curve[at]
+            verdict = cells[i]
+            if cells.item.required and verdict.outcome is Outcome.FAIL:
+                continue
+            text = (
+                f"{where(verdict.cell)}: {share:.0%} of what both smaller and larger messages of its sweep "
+            )
+            text += "reach, a hole" + (" or a hiccup of the host: measure it again" if once else "")
+            outcome = Outcome.INCONCLUSIVE if once else Outcome.FAIL
+            cells[i] = replace(verdict, outcome=outcome, rule=Rule.HOLE.value, reason=text)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from shakedown.judge import headline
-from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, judge_measurement
+from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, rule_of, verdict_of
 from shakedown.judge.losses import Losses, drops
 from shakedown.judge.several_cells import (
     AGAIN,
-    FEWEST_OF_A_HOLE,
+    Repeats,
     covered,
     fail_holes,
     of_pairs,
     settle,
+    sweeps_of,
     told,
     with_slow_class,
     with_slow_lines,
@@ -26,10 +28,10 @@ from shakedown.nics.rates import end_to_end
 from shakedown.nos.readings import WHOLE_SWITCH
 from shakedown.nos.system import LOST
 from shakedown.plan.waivers import holding
-from shakedown.records.base import Outcome, Stage, cell_id, tally
-from shakedown.records.plan import Plan, PlanItem, Waiver
+from shakedown.records.base import Outcome, Stage, cell_id, params_text, tally
+from shakedown.records.plan import CellPlaces, Plan, PlanItem, Waiver
 from shakedown.records.results import CounterReading, Measurement
-from shakedown.records.verdict import CauseVerdict, CellVerdict, Coverage, GroupVerdict, Verdict
+from shakedown.records.verdict import CauseVerdict, Cells, CellVerdict, Coverage, GroupVerdict, Verdict
 from shakedown.records.wording import NOT_REQUIRED, clipped, count, in_unit, number, printable, where
 from shakedown.statistics.robust import (
     FALSE_DISCOVERIES,
@@ -40,6 +42,7 @@ from shakedown.statistics.robust import (
 )
 
 _HELD_AGAINST_A_GATE = frozenset((Rule.WITHIN.value, Rule.GATE.value))
+_UNDECIDED = frozenset(rule.value for rule in Rule) - _HELD_AGAINST_A_GATE
 # What decides where a value is only shown too, of what a tool measures by itself: incast adds up several.
 _ALWAYS = frozenset((Rule.IMPOSSIBLE.value, Rule.HOLE.value))
 _MEASURED = frozenset(("busbw", "bandwidth", "time", "latency_typical"))
@@ -53,7 +56,7 @@ class JudgedItem:
     """All cells of one plan item, in the plan's order, passed ones included."""
 
     item: PlanItem
-    cells: tuple[CellVerdict, ...]
+    cells: Cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,86 +92,102 @@ def judge_cells(  # noqa: PLR0912  (one branch for each thing that a line can be
     plan: Plan, measurements: Iterable[Measurement], counters: Iterable[CounterReading] = ()
 ) -> Judged:
     """Judge every cell. Both iterables are read once and not kept."""
-    bounds = [Bound(item, plan.references[item.reference]) for item in plan.items]
-    planned = {cell: bound for bound in bounds for cell, _, _, _ in bound.item.cells()}
-    # Nearly every cell is measured once; only the others cost a list.
-    found: dict[str, tuple[int, CellVerdict]] = {}
-    again: dict[str, list[tuple[int, CellVerdict]]] = {}
+    blocks = [_block(item, plan) for item in plan.items]
+    sweeps, places = sweeps_of(plan.items), CellPlaces(plan.items)
+    repeats = Repeats(
+        narrow=(k for k, (bound, _) in enumerate(blocks) if _narrows(bound)), of_sweep=chain(*sweeps)
+    )
+    again: dict[tuple[int, int], list[tuple[int, CellVerdict]]] = {}  # measured twice, or not at first
     unplanned: set[str] = set()
-    doubtful: set[str] = set()  # measured beside something else, or in a job that did not end well
-    seldom: set[str] = set()  # sizes of a sweep that were measured too seldom to tell a hole from a hiccup
-    repeats: dict[str, tuple[float, ...]] = {}  # of cells whose gate may narrow
     # Of those that are measured with and not judged, there is more than the plan has.
     partners = set(plan.scope.partners) if plan.scope else set()
 
-    def file(cell: str, attempt: int, verdict: CellVerdict) -> None:
-        if cell in found:
-            again.setdefault(cell, []).append((attempt, verdict))
+    def file(at: tuple[int, int], attempt: int, verdict: CellVerdict) -> None:
+        i, (_, cells) = at[1], blocks[at[0]]
+        if attempt != 1 or cells.measured(i):
+            first = [(1, cells[i])] if cells.measured(i) else []
+            again.setdefault(at, first).append((attempt, verdict))
+        if verdict.rule == Rule.WITHIN and verdict.value is not None and not cells.measured(i):
+            cells.passes(i, verdict.value, verdict.raw)
         else:
-            found[cell] = (attempt, verdict)
+            cells[i] = verdict
 
     for m in measurements:
-        cell = m.cell
-        bound = planned.get(cell)
-        if bound is None or m.run != plan.run:
+        tail = params_text(m.params)
+        at = places.find(m.stage, m.test, m.metric, m.nodes, m.rail, m.direction, tail)
+        if at is None or m.run != plan.run:
             if m.run != plan.run or not partners.issuperset(m.nodes):
-                unplanned.add(cell)
+                unplanned.add(m.cell)
+            continue
+        (k, i), (bound, cells) = at, blocks[at[0]]
+        rule, text = rule_of(m, bound)
+        if rule is Rule.WITHIN and m.attempt == 1 and m.value is not None and not cells.measured(i):
+            cells.passes(i, m.value, m.raw)
         else:
-            file(cell, m.attempt, judge_measurement(cell, m, bound))
-            if m.disturbed or m.problem or m.state != "COMPLETED":
-                doubtful.add(cell)
-            elif len(m.samples) >= FEWEST_OF_A_HOLE:
-                repeats[cell] = m.samples
-            elif "size_bytes" in m.params:
-                seldom.add(cell)
+            file(at, m.attempt, verdict_of(m.cell, m, rule, text, bound))
+        repeats.add(k, i, m)
     losses = Losses()
     for reading in counters:
         if reading.run == plan.run:
             losses.add(reading)
-        cell = counter_cell(reading)
-        bound = planned.get(cell)
+        at = counter_place(places, reading)
         if reading.run != plan.run:
-            unplanned.add(cell)
-        elif bound is not None:  # a device has hundreds of counters; the plan names those that decide
-            file(cell, 1, judge_counter(cell, reading, bound))
+            unplanned.add(counter_cell(reading))
+        elif at is not None:  # a device has hundreds of counters; the plan names those that decide
+            file(at, 1, judge_counter(counter_cell(reading), reading, blocks[at[0]][0]))
 
-    cells: dict[int, list[CellVerdict]] = {id(bound): [] for bound in bounds}
-    for cell, bound in planned.items():
-        first = found.get(cell)
-        if first is None:
-            verdict = _absent(cell, bound)
-        elif first[0] == 1 and cell not in again:  # measured once: nothing to combine
-            verdict = first[1]
-        else:
-            verdict = _of_samples(plan, bound, first, again.get(cell, []))
-        cells[id(bound)].append(verdict)
-    classed = [(b, _as_class(cells[id(b)], b, plan)) for b in bounds]
-    _narrowed(classed, repeats)
-    fail_holes(classed, doubtful, seldom)
-    items = [
-        JudgedItem(b.item, tuple(_optional(_waived(found, holding(plan, b.item)), b.item)))
-        for b, found in classed
-    ]
-    return Judged(tuple(items), tuple(sorted(unplanned)), losses)
+    for (k, i), found in again.items():
+        bound, cells = blocks[k]
+        cells[i] = _of_samples(plan, bound, found)
+    for bound, cells in blocks:
+        _as_class(cells, bound, plan)
+    _narrowed([(bound, cells, repeats.samples.get(k, {})) for k, (bound, cells) in enumerate(blocks)])
+    for sweep in sweeps:
+        fail_holes((blocks[k][1], repeats.doubtful[k], repeats.seldom[k]) for k in sweep)
+    for _, cells in blocks:
+        _waived(cells, holding(plan, cells.item))
+        _optional(cells)
+    items = tuple(JudgedItem(cells.item, cells) for _, cells in blocks)
+    return Judged(items, tuple(sorted(unplanned)), losses)
 
 
-def _of_samples(
-    plan: Plan, bound: Bound, first: tuple[int, CellVerdict], more: Sequence[tuple[int, CellVerdict]]
-) -> CellVerdict:
+def _block(item: PlanItem, plan: Plan) -> tuple[Bound, Cells]:
+    bound = Bound(item, plan.references[item.reference])
+    passed = CellVerdict(
+        "", Outcome.PASS, Rule.WITHIN.value, bound.passed, gate=bound.gate, ceiling=bound.ceiling
+    )
+    why, rule = item.not_run, Rule.EXCLUDED
+    if not why and item.if_reported:
+        why, rule = "this device does not report it", Rule.NOT_REPORTED
+    elif not why:
+        why, rule = "planned, but no result was recorded", Rule.NOT_MEASURED
+    absent = replace(passed, outcome=Outcome.NOT_RUN, rule=rule.value, reason=printable(why))
+    return bound, Cells(item, passed, absent)
+
+
+def _of_samples(plan: Plan, bound: Bound, found: Sequence[tuple[int, CellVerdict]]) -> CellVerdict:
     """Return the verdict on one cell from all its results."""
-    if more and plan.remeasure is not None and covered(bound.item, plan.remeasure):
-        settled = settle((first, *more), bound, plan.remeasure)
+    if len(found) > 1 and plan.remeasure is not None and covered(bound.item, plan.remeasure):
+        settled = settle(found, bound, plan.remeasure)
         if settled is not None:
             return settled
-    return combine((first, *more))
+    return combine(found)
 
 
-def _as_class(cells: list[CellVerdict], bound: Bound, plan: Plan) -> list[CellVerdict]:
+def _as_class(cells: Cells, bound: Bound, plan: Plan) -> None:
     """Judge the cells of a block beside each other."""
     if plan.remeasure is None or not covered(bound.item, plan.remeasure):
-        return with_slow_class(_with_outliers(cells, bound), bound)
-    slow = with_slow_lines if of_pairs(bound.item) else _with_outliers
-    return with_slow_class(slow(within_share(cells, bound.item, plan.remeasure), bound), bound)
+        _with_outliers(cells, bound)
+    else:
+        within_share(cells, bound.item, plan.remeasure)
+        (with_slow_lines if of_pairs(bound.item) else _with_outliers)(cells, bound)
+    with_slow_class(cells, bound)
+
+
+def counter_place(places: CellPlaces, reading: CounterReading) -> tuple[int, int] | None:
+    """Return the place of the cell that a counter reading measures."""
+    metric, tail = f"counter.{reading.counter}", params_text({"port": reading.port})
+    return places.find(reading.stage, reading.test, metric, (reading.device,), reading.rail, None, tail)
 
 
 def counter_cell(reading: CounterReading) -> str:
@@ -184,73 +203,50 @@ def counter_cell(reading: CounterReading) -> str:
     )
 
 
-def _absent(cell: str, bound: Bound) -> CellVerdict:
-    why, rule = bound.item.not_run, Rule.EXCLUDED
-    if not why and bound.item.if_reported:
-        why, rule = "this device does not report it", Rule.NOT_REPORTED
-    elif not why:
-        why, rule = "planned, but no result was recorded", Rule.NOT_MEASURED
-    return CellVerdict(
-        cell=cell,
-        outcome=Outcome.NOT_RUN,
-        rule=rule.value,
-        reason=f"{where(cell)}: {printable(why)}",
-        gate=bound.gate,
-        ceiling=bound.reference.ceiling,
-    )
-
-
-def _with_outliers(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
+def _with_outliers(cells: Cells, bound: Bound) -> None:
     """Fail the passed cells that are odd within their plan item; the class is every cell that is decided."""
     effect = bound.reference.fleet_min_effect
     if effect is None:
-        return cells
-    decided = [
-        (i, v.value) for i, v in enumerate(cells) if v.value is not None and v.rule in _HELD_AGAINST_A_GATE
-    ]
+        return
+    decided = [(i, value) for i, value in enumerate(cells.values(_UNDECIDED)) if value is not None]
     values = [value for _, value in decided]
     odd = worse_outliers(values, higher=bound.higher, min_effect=effect)
     if not any(odd):
-        return cells
+        return
     centre = median(values)
-    for (i, _), is_odd in zip(decided, odd, strict=True):
-        verdict = cells[i]
-        if is_odd and verdict.outcome is Outcome.PASS:
-            assert verdict.value is not None
-            share = abs(verdict.value - centre) / abs(centre)
-            cells[i] = verdict.model_copy(
-                update={
-                    "outcome": Outcome.FAIL,
-                    "rule": Rule.OUTLIER.value,
-                    "reason": f"{where(verdict.cell)}: {in_unit(number(verdict.value), bound.item.unit)} is "
-                    f"{share:.1%} worse than the median {number(centre)} of its class of {len(values)}",
-                }
-            )
-    return cells
+    for (i, value), is_odd in zip(decided, odd, strict=True):
+        if is_odd and (verdict := cells[i]).outcome is Outcome.PASS:
+            share = abs(value - centre) / abs(centre)
+            reason = f"{in_unit(number(value), bound.item.unit)} is {share:.1%} worse than the median "
+            cells[i] = _outlier(verdict, f"{reason}{number(centre)} of its class of {len(values)}")
 
 
-def _narrowed(
-    blocks: Sequence[tuple[Bound, list[CellVerdict]]], repeats: Mapping[str, tuple[float, ...]]
-) -> None:
+def _outlier(verdict: CellVerdict, text: str) -> CellVerdict:
+    reason = f"{where(verdict.cell)}: {text}"
+    return replace(verdict, outcome=Outcome.FAIL, rule=Rule.OUTLIER.value, reason=reason)
+
+
+def _narrows(bound: Bound) -> bool:
+    """Whether the gate of an item's cells may narrow by what its repeats show."""
+    return bound.item.required and bound.reference.fleet_min_effect is None and not bound.learns
+
+
+def _narrowed(blocks: Sequence[tuple[Bound, Cells, Mapping[int, tuple[float, ...]]]]) -> None:
     """Fail a cell that its gate lets pass and that stands apart from its like in all of its repeats.
 
     Noise hides it behind a gate wide enough for every host; where this run's repeats show less, they decide.
     Blocks share the risk of blaming a cell that is well.
     """
-    able: list[tuple[Bound, list[CellVerdict], list[int]]] = []
-    for bound, cells in blocks:
-        if bound.item.required and bound.reference.fleet_min_effect is None and not bound.learns:
-            alone = [len(nodes) == 1 for _, nodes, _, _ in bound.item.cells()]  # a pair may have a longer way
-            mine = [
-                i
-                for i, v in enumerate(cells)
-                if alone[i] and v.cell in repeats and v.rule in _HELD_AGAINST_A_GATE
-            ]
+    able: list[tuple[Bound, Cells, list[int], list[tuple[float, ...]]]] = []
+    for bound, cells, repeats in blocks:
+        if repeats:
+            width = len(cells) // len(bound.item.nodes)
+            alone = [len(nodes) == 1 for nodes in bound.item.nodes]  # a pair may have a longer way
+            mine = [i for i in sorted(repeats) if alone[i // width] and cells[i].rule in _HELD_AGAINST_A_GATE]
             if len(mine) >= SMALLEST_CLASS:
-                able.append((bound, cells, mine))
+                able.append((bound, cells, mine, [repeats[i] for i in mine]))
     risk = FALSE_DISCOVERIES / max(1, len(able))
-    for bound, cells, mine in able:
-        found = [repeats[cells[i].cell] for i in mine]
+    for bound, cells, mine, found in able:
         at = stands_apart(found, higher=bound.higher, min_effect=_NARROWEST, risk=risk)
         if at is None or (verdict := cells[mine[at]]).outcome is not Outcome.PASS:
             continue
@@ -260,39 +256,26 @@ def _narrowed(
             f"{told} is {share:.1%} worse than the median {number(centre)} of its class of {len(found)}, and "
             f"each of its {len(found[at])} repeats than each of theirs"
         )
-        odd = {
-            "outcome": Outcome.FAIL,
-            "rule": Rule.OUTLIER.value,
-            "reason": f"{where(verdict.cell)}: {text}",
-        }
-        cells[mine[at]] = verdict.model_copy(update=odd)
+        cells[mine[at]] = _outlier(verdict, text)
 
 
-def _waived(cells: list[CellVerdict], waivers: Sequence[Waiver]) -> list[CellVerdict]:
+def _waived(cells: Cells, waivers: Sequence[Waiver]) -> None:
     """Waive the cells that failed and that a person signed for; what is undecided is not waived."""
     if not waivers:
-        return cells
-    for i, v in enumerate(cells):
+        return
+    for i, v in cells.unlike():
         if v.outcome is Outcome.FAIL and (waiver := next((w for w in waivers if w.covers(v.cell)), None)):
-            cells[i] = v.model_copy(
-                update={
-                    "outcome": Outcome.WAIVED,
-                    "reason": f"{v.reason} ({waiver.name}, {printable(waiver.words)})",
-                }
-            )
-    return cells
+            reason = f"{v.reason} ({waiver.name}, {printable(waiver.words)})"
+            cells[i] = replace(v, outcome=Outcome.WAIVED, reason=reason)
 
 
-def _optional(cells: list[CellVerdict], item: PlanItem) -> list[CellVerdict]:
+def _optional(cells: Cells) -> None:
     """Say in the reason that a cell which did not pass is not required."""
-    if item.required and not item.if_reported:
-        return cells
-    return [
-        v
-        if v.outcome is Outcome.PASS or decides(v, item)
-        else v.model_copy(update={"reason": f"{v.reason}{NOT_REQUIRED}"})
-        for v in cells
-    ]
+    if cells.item.required and not cells.item.if_reported:
+        return
+    for i, v in cells.unlike():
+        if v.outcome is not Outcome.PASS and not decides(v, cells.item):
+            cells[i] = replace(v, reason=f"{v.reason}{NOT_REQUIRED}")
 
 
 def decides(verdict: CellVerdict, item: PlanItem) -> bool:
@@ -318,18 +301,21 @@ def summarise(
 
     for block in judged.items:
         item = block.item
-        group = _group(item, block.cells)
+        group = _group(block)
         groups.append(group)
+        lacking = 0
+        for _, v in block.cells.unlike():
+            lacking += item.if_reported and v.rule == Rule.NOT_REPORTED
+            outcomes[v.outcome] += not item.required and decides(v, item)
+            if v.outcome is not Outcome.PASS:
+                listed.append((_rank(v, item), v, item))
+            elif v.rule in AGAIN:
+                transients.append(v)
         if item.required:
-            lacking = sum(v.rule == Rule.NOT_REPORTED for v in block.cells) if item.if_reported else 0
             planned[item.stage] += group.planned - lacking
             measured[item.stage] += group.measured
             outcomes.update(group.outcomes)
             outcomes[Outcome.NOT_RUN] -= lacking
-        else:
-            outcomes.update(v.outcome for v in block.cells if decides(v, item))
-        listed.extend((_rank(v, item), v, item) for v in block.cells if v.outcome is not Outcome.PASS)
-        transients.extend(v for v in block.cells if v.outcome is Outcome.PASS and v.rule in AGAIN)
 
     listed.sort(key=lambda e: e[0])
     holes = _holes(plan)
@@ -384,11 +370,10 @@ def _lost(judged: Judged, worst: headline.Bad) -> str:
     return judged.losses.told(item.stage, item.test, place.rail, place.nodes[0], pairs)
 
 
-def _group(item: PlanItem, cells: Sequence[CellVerdict]) -> GroupVerdict:
-    values = [v.value for v in cells if v.value is not None]
-    outcomes: dict[Outcome, int] = defaultdict(int)
-    for v in cells:
-        outcomes[v.outcome] += 1
+def _group(block: JudgedItem) -> GroupVerdict:
+    item, cells = block.item, block.cells
+    values = [value for value in cells.values() if value is not None]
+    outcomes = Counter(cells.outcomes())
     low, high = (min(values), max(values)) if values else (None, None)
     worst, best = (low, high) if item.better == "higher" else (high, low)
     return GroupVerdict(

@@ -103,11 +103,14 @@ class Document(Record):
 _MOST_INDENTED = 8 << 20  # bytes; nobody reads more than that, and indents are a quarter of it
 
 
-def to_json(record: Record) -> bytes:
-    """Write a record as its file holds it, the same bytes for the same record; not indented if large."""
-    text = record.model_dump_json(by_alias=True, indent=1)
+def to_json(record: Record, without: set[str] | None = None) -> bytes:
+    """Write a record as its file holds it, the same bytes for the same record; not indented if large.
+
+    `without`: keys that this file has not.
+    """
+    text = record.model_dump_json(by_alias=True, indent=1, exclude=without)
     if len(text) > _MOST_INDENTED:
-        text = record.model_dump_json(by_alias=True)
+        text = record.model_dump_json(by_alias=True, exclude=without)
     return (text + "\n").encode()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from functools import lru_cache
@@ -199,6 +200,44 @@ class PlanItem(Record):
         """Return what was measured of a cell of this block; `more` is as `Measurement` has it."""
         same = {key: getattr(self, key) for key in ("stage", "test", "metric", "unit", "better", "params")}
         return Measurement(run=run, nodes=nodes, value=value, **same, **more)
+
+
+class CellPlaces:
+    """Where each cell lies among those of some items, without naming one: a large mesh has millions."""
+
+    def __init__(self, items: Sequence[PlanItem]) -> None:
+        self._of: dict[tuple[str | None, ...], list[tuple[int, Mapping[tuple[str, ...], int], int, int]]]
+        self._of = defaultdict(list)
+        numbers: dict[object, dict[tuple[str, ...], int]] = {}  # most tests are of the same nodes
+        for index, item in enumerate(items):
+            if (of := numbers.get(item.nodes)) is None:
+                of = numbers[item.nodes] = {nodes: number for number, nodes in enumerate(item.nodes)}
+            tail, width = params_text(item.params), len(item.rails) * len(item.directions)
+            for end, (rail, direction) in enumerate(product(item.rails, item.directions)):
+                kind = (item.stage, item.test, item.metric, rail, direction, tail)
+                self._of[kind].append((index, of, width, end))
+
+    def find(
+        self,
+        stage: str,
+        test: str,
+        metric: str,
+        nodes: tuple[str, ...],
+        rail: str | None,
+        direction: str | None,
+        params: str,  # as `params_text` has them
+    ) -> tuple[int, int] | None:
+        """Return the number of a cell's item and that of the cell in it; None: no item has it."""
+        for index, of, width, end in self._of.get((stage, test, metric, rail, direction, params), ()):
+            if (number := of.get(nodes)) is not None:
+                return index, number * width + end
+        return None
+
+    def named(self, cell: str) -> tuple[int, int] | None:
+        """Return the same of the cell with this identity (`cell_id`)."""
+        stage, test, metric, nodes, rail, direction, params = cell.split("/", 6)
+        on, way = (None if end == "-" else end for end in (rail, direction))
+        return self.find(stage, test, metric, tuple(nodes.split(",")), on, way, params)
 
 
 _CELLS = shape(

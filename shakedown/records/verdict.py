@@ -1,12 +1,28 @@
 """What was decided: `verdict.json`."""
 
-from pydantic import Field
+from __future__ import annotations
 
-from shakedown.records.base import Document, Name, Outcome, Params, Record, Stage
+import re
+from array import array
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import product
+from typing import overload
+
+from pydantic import ConfigDict, Field
+
+from shakedown.records.base import Document, Name, Outcome, Params, Record, Stage, params_text, to_json
+from shakedown.records.pairs import AllPairs, PairsAcross
+from shakedown.records.plan import PlanItem
+from shakedown.records.wording import where
 
 
-class CellVerdict(Record):
-    """The verdict on one cell."""
+@dataclass(frozen=True, slots=True)
+class CellVerdict:
+    """The verdict on one cell; no model, whose fields take 1.2 kB: a large run has a million."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     cell: str
     outcome: Outcome
@@ -17,6 +33,114 @@ class CellVerdict(Record):
     gate: float | None = None
     ceiling: float | None = None
     raw: str | None = None
+
+
+# What is known of a cell: nothing, that it passed with its first result, or a verdict of its own.
+_ABSENT, _PASSED, _OWN = range(3)
+
+
+class Cells(Sequence[CellVerdict]):
+    """The verdicts on the cells of a plan item, in the plan's order.
+
+    Of a cell that passed with its first result, as nearly all do, only value and raw output are kept, and of
+    one without any result nothing. Their verdicts are made whenever they are asked for.
+    """
+
+    def __init__(self, item: PlanItem, passed: CellVerdict, absent: CellVerdict) -> None:
+        """Take what the verdicts of those cells are like; the reason of `absent` gets the cell's name."""
+        self.item, self._pass, self._absent = item, passed, absent
+        self._known = bytearray(len(item))
+        self._values = array("d", bytes(8 * len(item)))
+        self._raw: list[str | None] = [None] * len(item)
+        self._own: dict[int, CellVerdict] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[CellVerdict]:
+        return (self._of(i, cell) for i, (cell, *_) in enumerate(self.item.cells()))
+
+    @overload
+    def __getitem__(self, i: int) -> CellVerdict: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[CellVerdict]: ...
+    def __getitem__(self, i: int | slice) -> CellVerdict | list[CellVerdict]:
+        if isinstance(i, slice):
+            return [self[one] for one in range(*i.indices(len(self)))]
+        i = range(len(self))[i]
+        return self._own[i] if self._known[i] == _OWN else self._of(i, self._name(i))
+
+    def __setitem__(self, i: int, verdict: CellVerdict) -> None:
+        self._known[i], self._own[i] = _OWN, verdict
+
+    def measured(self, i: int) -> bool:
+        """Whether a cell has a result."""
+        return self._known[i] != _ABSENT
+
+    def passes(self, i: int, value: float, raw: str | None) -> None:
+        """Note that a cell passed with this value."""
+        self._known[i], self._values[i], self._raw[i] = _PASSED, value, raw
+
+    def unlike(self) -> Iterator[tuple[int, CellVerdict]]:
+        """Yield place and verdict of each cell that did not just pass with its first result, in order."""
+        return ((i, self[i]) for i in self._others())
+
+    def values(self, but: Container[str] = ()) -> list[float | None]:
+        """Return the value of each cell, in its unit; None as well where one of the rules `but` decided."""
+        found: list[float | None] = list(self._values)
+        for i in self._others():
+            own = self._own.get(i, self._absent)
+            found[i] = None if own.rule in but else own.value
+        return found
+
+    def outcomes(self) -> list[Outcome]:
+        """Return the outcome of each cell."""
+        found = [Outcome.PASS] * len(self)
+        for i in self._others():
+            found[i] = self._own.get(i, self._absent).outcome
+        return found
+
+    def _others(self) -> Iterable[int]:
+        if self._known.count(_PASSED) == len(self):
+            return ()
+        return [i for i, known in enumerate(self._known) if known != _PASSED]
+
+    def _of(self, i: int, cell: str) -> CellVerdict:
+        known, like = self._known[i], self._pass
+        if known == _PASSED:
+            return CellVerdict(
+                cell,
+                like.outcome,
+                like.rule,
+                like.reason,
+                self._values[i],
+                like.gate,
+                like.ceiling,
+                self._raw[i],
+            )
+        if known == _OWN:
+            return self._own[i]
+        return replace(self._absent, cell=cell, reason=f"{where(cell)}: {self._absent.reason}")
+
+    @cached_property
+    def _ends(self) -> list[str]:
+        tail = params_text(self.item.params)
+        return [f"/{r or '-'}/{d or '-'}/{tail}" for r, d in product(self.item.rails, self.item.directions)]
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[str, ...], ...]:
+        return self.item.nodes if isinstance(self.item.nodes, tuple) else _listed(self.item.nodes)
+
+    def _name(self, i: int) -> str:
+        number, end = divmod(i, len(self._ends))
+        item = self.item
+        return f"{item.stage}/{item.test}/{item.metric}/{','.join(self._groups[number])}{self._ends[end]}"
+
+
+@lru_cache(maxsize=8)  # most items of a mesh are of the same pairs
+def _listed(nodes: AllPairs | PairsAcross) -> tuple[tuple[str, ...], ...]:
+    """Return the pairs written out, so that each is found by its number."""
+    return tuple(nodes)
 
 
 class GroupVerdict(Record):
@@ -34,6 +158,18 @@ class GroupVerdict(Record):
     worst: float | None = None
     median: float | None = None
     best: float | None = None
+
+
+class CellsAlike(Record):
+    """Cells of one test that did not pass for one reason: `results.jsonl` names their raw outputs."""
+
+    cell: str  # identity of each, with * where its nodes stand
+    outcome: Outcome
+    rule: str  # a word from the same closed list
+    reason: str  # of the worst of them; of the others only the numbers in it differ
+    gate: float | None = None  # worst value that still passes
+    ceiling: float | None = None  # the physical limit
+    values: dict[str, float | None]  # by nodes, worst first: `n1,n2`
 
 
 class CauseVerdict(Record):
@@ -70,8 +206,10 @@ class Verdict(Document):
     stages: dict[Stage, Coverage]
     outcomes: dict[Outcome, int]
     groups: tuple[GroupVerdict, ...]
-    # Every cell that did not pass, worst first. Passed cells are in the groups.
+    # Every cell that did not pass, worst first; of more than 10,000 the worst. Groups have the passed ones.
     cells: tuple[CellVerdict, ...]
+    # The others that did not pass, where there are more than 10,000; no key of a smaller file.
+    more_cells: tuple[CellsAlike, ...] = ()
     # Cells that passed only when they were measured again, by the plan's rule for that.
     transients: tuple[CellVerdict, ...] = ()
     unplanned: tuple[str, ...] = ()  # cells that were measured without being planned: reported, never counted
@@ -79,3 +217,46 @@ class Verdict(Document):
     problems: tuple[str, ...] = ()
     # What explains a mesh's bad results, the likeliest first. They explain; cells decide.
     causes: tuple[CauseVerdict, ...] = ()
+
+
+_IN_FULL = 10_000  # cells: 5 MB
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.-]*[A-Za-z_])")  # and no part of a name
+
+
+def verdict_to_json(verdict: Verdict) -> bytes:
+    """Write a verdict as its file holds it: beyond 10,000 cells, what many share is said once.
+
+    A fabric of 128 nodes in which every cell fails would fill 300 MB, nine tenths of them the same words.
+    """
+    if len(verdict.cells) <= _IN_FULL:
+        return to_json(verdict, {"more_cells"})
+    alike: dict[tuple[object, ...], CellsAlike] = {}
+    for one in verdict.cells[_IN_FULL:]:
+        stage, test, metric, nodes, rest = one.cell.split("/", 4)
+        reason = one.reason.removeprefix(f"{where(one.cell)}: ")
+        # The numbers in a reason are of the value beside it; without one it is kept to the letter.
+        kind = reason if one.value is None else _NUMBER.sub("", reason)
+        of = f"{stage}/{test}/{metric}/*/{rest}"
+        key = (of, one.outcome, one.rule, kind, one.gate, one.ceiling)
+        if (found := alike.get(key)) is None:
+            found = alike[key] = CellsAlike(
+                cell=of,
+                outcome=one.outcome,
+                rule=one.rule,
+                reason=reason,
+                gate=one.gate,
+                ceiling=one.ceiling,
+                values={},
+            )
+        found.values[nodes] = one.value
+    return to_json(
+        verdict.model_copy(update={"cells": verdict.cells[:_IN_FULL], "more_cells": tuple(alike.values())})
+    )
+
+
+def verdict_says(content: bytes, verdict: Verdict) -> bool:
+    """Whether a file holds this verdict, as it is written now or as it was when every cell was in full."""
+    if content == verdict_to_json(verdict):
+        return True
+    short = b'"more_cells":' in content or len(verdict.cells) <= _IN_FULL
+    return not short and content == to_json(verdict, {"more_cells"})

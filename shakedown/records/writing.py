@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -12,15 +13,17 @@ from typing import IO
 _LONGEST_LOCK_S = 2.0  # ours last for one line; whoever may read a file may lock it, and keep it so
 
 
-def write_aside(path: Path, content: bytes) -> None:
+def write_aside(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file so that it is either the old or the new one, never half of it, and stays so without power.
+
+    `content`: the whole, or its parts one after another, of which none is kept.
 
     Raises OSError: with its name, which the system does not give for a disk that is full.
     """
     aside = path.with_name(aside_of(path.name))
     try:
         with aside.open("xb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)

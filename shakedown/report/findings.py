@@ -115,7 +115,7 @@ def find(source: ReportSource, most: int = MOST_FINDINGS) -> tuple[tuple[Stopped
         test: tuple[str, ...] = (item.stage, item.test, item.metric)
         planned[test] = planned.get(test, 0) + len(item)
     for cell in source.verdict.cells:
-        place = source.places.get(cell.cell)
+        place = source.place(cell.cell)
         if place is not None:
             item = place.item
             cause = (item.stage, item.test, item.metric, cell.rule, cell.outcome, str(item.required))
@@ -123,7 +123,7 @@ def find(source: ReportSource, most: int = MOST_FINDINGS) -> tuple[tuple[Stopped
     found = []
     for key, alike in list(grouped.items())[:most]:
         worst = alike[0]
-        item = source.places[worst.cell].item
+        item = source.planned(worst.cell).item
         reference = source.reference(item)
         rest = alike[1 : 1 + MOST_PLACES]
         found.append(
@@ -132,12 +132,12 @@ def find(source: ReportSource, most: int = MOST_FINDINGS) -> tuple[tuple[Stopped
                 against=reference,
                 worst=worst,
                 required=decides(worst, item),
-                where=where(source.places[worst.cell]),
+                where=where(source.planned(worst.cell)),
                 reason=because(worst),
                 gauge=_gauge(worst, reference.value, item.better, item.unit),
                 count=len(alike),
                 planned=planned[key[:3]],
-                others=tuple((where(source.places[c.cell]), because(c)) for c in rest),
+                others=tuple((where(source.planned(c.cell)), because(c)) for c in rest),
                 others_left_out=len(alike) - 1 - len(rest),
             )
         )
@@ -178,19 +178,19 @@ def suspects(source: ReportSource, most: int = MOST_SUSPECTS) -> tuple[Suspect, 
     rails: set[str | None] = set()
     for cell in source.verdict.cells:
         if cell.outcome is Outcome.FAIL:
-            place = source.places[cell.cell]
+            place = source.planned(cell.cell)
             nodes.update(place.nodes)
             rails.add(place.rail)
             for name in _touched(place, everybody):
                 bad.setdefault(name, set()).add(cell.cell)
     judged = dict.fromkeys(bad, 0)
-    for cell in source.cells if bad else ():
-        place = source.places[cell.cell]
-        # Most cells of a large run share neither a node nor a rail with a failed one.
-        if (place.rail in rails or not nodes.isdisjoint(place.nodes)) and cell.outcome in _DECIDED:
-            for name in _touched(place, everybody):
-                if name in judged:
-                    judged[name] += 1
+    for index, block in enumerate(source.judged.items if bad else ()):
+        for (_, of, rail, direction), outcome in zip(block.item.cells(), block.cells.outcomes(), strict=True):
+            # Most cells of a large run share neither a node nor a rail with a failed one.
+            if (rail in rails or not nodes.isdisjoint(of)) and outcome in _DECIDED:
+                for name in _touched(CellPlace(block.item, index, of, rail, direction), everybody):
+                    if name in judged:
+                        judged[name] += 1
     total = {name: len(failed) for name, failed in bad.items()}
     found: list[Suspect] = []
     while bad and len(found) < most:

@@ -13,7 +13,7 @@ from PIL import Image
 from shakedown.judge.cells import Rule
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.plan import Reference
-from shakedown.records.verdict import CellVerdict
+from shakedown.records.verdict import Cells, CellVerdict
 from shakedown.report import text
 from shakedown.report.source import ReportSource, margin
 
@@ -78,16 +78,16 @@ def levels_of(cells: Sequence[CellVerdict], reference: Reference) -> NDArray[np.
     best = max(
         margin(limit, gate, better) for limit in (reference.value, reference.ceiling) if limit is not None
     )
-    standing = np.array(
-        [0.0 if c.value is None else margin(c.value, gate, better) for c in cells], dtype=np.float64
+    columns = [(c.value, c.outcome, c.rule == Rule.IMPOSSIBLE) for c in cells]
+    standing = np.array([0.0 if value is None else margin(value, gate, better) for value, _, _ in columns])
+    found = np.array([_FIXED.get(outcome, 0) for _, outcome, _ in columns], dtype=np.float64)
+    passes, fails = (
+        np.array([outcome is one for _, outcome, _ in columns]) for one in (Outcome.PASS, Outcome.FAIL)
     )
     above = (standing - 1) / (best - 1) if best > 1 else np.ones_like(standing)
-    passed = 1 + np.rint((STEPS - 1) * (1 - np.clip(above, 0, 1)))
-    failed = FAILED + np.rint((STEPS - 1) * (1 - np.clip(standing, 0, 1)))
-    found = np.array([_FIXED.get(c.outcome, 0) for c in cells], dtype=np.float64)
-    found = np.where([c.outcome is Outcome.PASS for c in cells], passed, found)
-    found = np.where([c.outcome is Outcome.FAIL for c in cells], failed, found)
-    found[[i for i, c in enumerate(cells) if c.rule == Rule.IMPOSSIBLE]] = IMPOSSIBLE
+    found = np.where(passes, 1 + np.rint((STEPS - 1) * (1 - np.clip(above, 0, 1))), found)
+    found = np.where(fails, FAILED + np.rint((STEPS - 1) * (1 - np.clip(standing, 0, 1))), found)
+    found[[odd for _, _, odd in columns]] = IMPOSSIBLE
     return found.astype(np.uint8)
 
 
@@ -111,7 +111,8 @@ class _Builder:
         self.title, self.unit, self.axes = title, unit, axes
         self.rows: dict[str, int] = {}
         self.parts: list[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.uint8]]] = []
-        self.cells: list[tuple[Sequence[CellVerdict], Reference]] = []
+        self.cells: list[tuple[Cells, range, Reference]] = []
+        self.outcomes: Counter[Outcome] = Counter()
         self.failed = False
 
     def row(self, name: str) -> int:
@@ -122,11 +123,12 @@ class _Builder:
         rows: NDArray[np.intp],
         columns: NDArray[np.intp],
         levels: NDArray[np.uint8],
-        cells: Sequence[CellVerdict],
+        cells: Cells,
+        which: range,
         reference: Reference,
     ) -> None:
         self.parts.append((rows, columns, levels))
-        self.cells.append((cells, reference))
+        self.cells.append((cells, which, reference))
         self.failed = self.failed or bool((levels > STEPS).any())
 
     def build(self, number: int, devices: tuple[str, ...]) -> HeatMap:
@@ -142,15 +144,13 @@ class _Builder:
         row_labels = labels if pairs else tuple(self.rows)
         levels = np.zeros((len(row_labels), len(labels)), dtype=np.uint8)
         placed = []
-        for (rows, columns, found), (cells, reference) in zip(self.parts, self.cells, strict=True):
+        for (rows, columns, found), (cells, which, reference) in zip(self.parts, self.cells, strict=True):
             at = (position[rows] if pairs else rows, position[columns])
             np.maximum.at(levels, at, found)
-            placed.append((at, found, cells, reference))
+            placed.append((at, found, cells, which, reference))
         block, shown = shrink(levels)
         marks, unmarked = _marks(placed)
         small = len(labels) <= WITH_TEXT and len(row_labels) <= 2 * WITH_TEXT
-        # A pair measured without a direction lies in both halves of the map, but is one cell.
-        outcomes = Counter({c.cell: c.outcome for cells, _ in self.cells for c in cells}.values())
         return HeatMap(
             id=f"map-{number}",
             title=self.title,
@@ -165,23 +165,20 @@ class _Builder:
             texts=_texts(placed, levels) if small else {},
             marks=marks,
             marks_left_out=unmarked,
-            outcomes={o: outcomes[o] for o in Outcome},
+            outcomes={o: self.outcomes[o] for o in Outcome},
         )
 
 
-_Placed = list[
-    tuple[tuple[NDArray[np.intp], NDArray[np.intp]], NDArray[np.uint8], Sequence[CellVerdict], Reference]
-]
+_Placed = list[tuple[tuple[NDArray[np.intp], NDArray[np.intp]], NDArray[np.uint8], Cells, range, Reference]]
 
 
 def _marks(placed: _Placed) -> tuple[tuple[Mark, ...], int]:
     """Return the worst cells that did not pass, and how many more there are."""
     bad: list[tuple[int, float, int, int, CellVerdict]] = []
-    for (rows, columns), found, cells, _ in placed:
-        bad += [
-            (-int(found[i]), -_beyond(cells[i]), int(rows[i]), int(columns[i]), cells[i])
-            for i in np.flatnonzero(found > STEPS).tolist()
-        ]
+    for (rows, columns), found, cells, which, _ in placed:
+        for i in np.flatnonzero(found > STEPS).tolist():
+            cell = cells[which[i]]
+            bad.append((-int(found[i]), -_beyond(cell), int(rows[i]), int(columns[i]), cell))
     bad.sort(key=lambda entry: entry[:4])
     marks = tuple(Mark(row, column, cell.outcome, cell.reason) for *_, row, column, cell in bad[:MOST_MARKS])
     return marks, len(bad) - len(marks)
@@ -197,12 +194,10 @@ def _beyond(cell: CellVerdict) -> float:
 def _texts(placed: _Placed, levels: NDArray[np.uint8]) -> dict[tuple[int, int], str]:
     """Return what a small map prints into each cell; of several cells in one place, the worst one's."""
     texts = {}
-    for (rows, columns), found, cells, reference in placed:
-        for row, column, lvl, cell in zip(
-            rows.tolist(), columns.tolist(), found.tolist(), cells, strict=True
-        ):
+    for (rows, columns), found, cells, which, reference in placed:
+        for row, column, lvl, i in zip(rows.tolist(), columns.tolist(), found.tolist(), which, strict=True):
             if lvl == levels[row, column]:
-                texts[row, column] = _shown(cell, reference.value)
+                texts[row, column] = _shown(cells[i], reference.value)
     return texts
 
 
@@ -238,12 +233,12 @@ def heat_maps(source: ReportSource) -> tuple[tuple[HeatMap, ...], int]:
         nodes = np.array([[number_of[n] for n in group] for group in item.nodes], dtype=np.intp)
         reference, cells = source.reference(item), source.by_item[index]
         shape = (len(item.nodes), len(item.rails), len(item.directions))
-        levels = levels_of(cells, reference).reshape(shape)
+        levels, outcomes = levels_of(cells, reference).reshape(shape), cells.outcomes()
         parameters = text.params(item.params)
         for r, rail in enumerate(item.rails):
             for d, direction in enumerate(item.directions):
                 # The plan's order: nodes, then rails, then directions.
-                some = cells[r * shape[2] + d :: shape[1] * shape[2]]
+                some = range(r * shape[2] + d, len(cells), shape[1] * shape[2])
                 found = levels[:, r, d]
                 if widths == {2}:
                     name = " · ".join(p for p in (f"{item.test} {item.metric}", rail, parameters) if p)
@@ -251,9 +246,9 @@ def heat_maps(source: ReportSource) -> tuple[tuple[HeatMap, ...], int]:
                         ("pairs", index, rail), _Builder(name, item.unit, ("from", "to"))
                     )
                     if direction != "reverse":
-                        builder.add(nodes[:, 0], nodes[:, 1], found, some, reference)
+                        builder.add(nodes[:, 0], nodes[:, 1], found, cells, some, reference)
                     if direction != "forward":
-                        builder.add(nodes[:, 1], nodes[:, 0], found, some, reference)
+                        builder.add(nodes[:, 1], nodes[:, 0], found, cells, some, reference)
                 else:
                     counter = item.metric.startswith("counter.")
                     title = f"counters of stage {item.stage}" if counter else item.test
@@ -267,7 +262,8 @@ def heat_maps(source: ReportSource) -> tuple[tuple[HeatMap, ...], int]:
                         else (item.metric, rail, direction, parameters)
                     )
                     row = np.full(len(nodes), builder.row(" ".join(p for p in parts if p)), dtype=np.intp)
-                    builder.add(row, nodes[:, 0], found, some, reference)
+                    builder.add(row, nodes[:, 0], found, cells, some, reference)
+                builder.outcomes.update(outcomes[some.start :: some.step])
     ordered = sorted(builders.values(), key=lambda b: not b.failed)
     kept = ordered[:MOST_MAPS]
     return tuple(b.build(n, devices) for n, b in enumerate(kept, 1)), len(ordered) - len(kept)

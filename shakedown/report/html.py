@@ -19,13 +19,12 @@ from shakedown.judge.verdict import decides
 from shakedown.records.base import Outcome, Stage, tally
 from shakedown.records.plan import Plan
 from shakedown.records.reading import open_plain
-from shakedown.records.results import Measurement
 from shakedown.records.verdict import Coverage, Verdict
 from shakedown.report import heatmaps, tables, text, workloads
 from shakedown.report import tables as evidence
 from shakedown.report.findings import StoppedCells, Suspect, find, suspects
 from shakedown.report.heatmaps import HeatMap, heat_maps
-from shakedown.report.source import ReportSource, StageTimeRow, interval, stage_times
+from shakedown.report.source import ReportSource, StageTimeRow, Start, interval, stage_times
 from shakedown.report.sweeps import Chart, loss_charts, size_sweeps
 from shakedown.report.workloads import InterconnectView, TrainingView
 
@@ -117,7 +116,7 @@ def _stages(source: ReportSource) -> tuple[StageRow, ...]:
             for outcome, count in group.outcomes.items():
                 total[outcome] += count
     for cell in source.verdict.cells:
-        item = source.places[cell.cell].item
+        item = source.planned(cell.cell).item
         if not item.required and decides(cell, item):
             counts.setdefault(item.stage, dict.fromkeys(Outcome, 0))[cell.outcome] += 1
     rows = []
@@ -129,11 +128,9 @@ def _stages(source: ReportSource) -> tuple[StageRow, ...]:
     return tuple(rows)
 
 
-def timing(measurements: Iterable[Measurement]) -> Timing | None:
+def timing(starts: Iterable[Start]) -> Timing | None:
     """Return when the run measured and for how much of that time; None where no time was recorded."""
-    # Many measurements come out of one start of a tool.
-    starts = {(m.started, m.duration_s) for m in measurements}
-    intervals = sorted(i for start in starts if (i := interval(*start)) is not None)
+    intervals = sorted(i for _, began, took_s in starts if (i := interval(began, took_s)) is not None)
     if not intervals:
         return None
     busy = timedelta()
@@ -195,7 +192,7 @@ def build(source: ReportSource, checksum: Checksum | None = None) -> ReportView:
         inventory_aside=inventory_aside,
         inventory_left_out=inventory_left_out,
         inventory_taken=source.inventory.taken if source.inventory else "",
-        timing=timing(source.measurements),
+        timing=timing(source.seen.starts),
         checksum=checksum,
     )
 

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import chain, islice
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.judge.verdict import Judged
@@ -260,6 +261,7 @@ _NUMBERS, _TRUTHS = ("value", "gate", "ceiling"), ("simulated", "required")
 # What a spreadsheet takes for a formula (OWASP, CSV Injection); a number is none, whatever its sign.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 Row = dict[str, str | float | bool | None]
+_AT_A_TIME = 50_000  # rows: a large run has a million, of 2 kB each until they are written
 
 
 def rows(plan: Plan, judged: Judged) -> Iterator[Row]:
@@ -286,22 +288,25 @@ def _harmless(value: str | float | bool | None) -> str | float:
     return f"'{value}" if text else "" if value is None else value
 
 
-def as_csv(found: Iterator[Row]) -> bytes:
-    """Return the rows as CSV with a head of names."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    writer.writerows([_harmless(row[name]) for name in COLUMNS] for row in found)
-    return text.getvalue().encode()
+def as_csv(found: Iterator[Row]) -> Iterator[bytes]:
+    """Yield the rows as CSV with a head of names, some thousands at a time."""
+    head: Iterator[Iterable[str | float]] = iter([COLUMNS])
+    lines = chain(head, ([_harmless(row[name]) for name in COLUMNS] for row in found))
+    while some := list(islice(lines, _AT_A_TIME)):
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(some)
+        yield text.getvalue().encode()
 
 
-def as_parquet(found: Iterator[Row]) -> bytes:
-    """Return the rows as a Parquet file."""
+def as_parquet(found: Iterator[Row]) -> Iterator[bytes]:
+    """Yield the one content of a Parquet file of these rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     kinds = dict.fromkeys(_NUMBERS, pa.float64()) | dict.fromkeys(_TRUTHS, pa.bool_())
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
     written = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(found), schema=schema), written, compression="zstd")
-    return bytes(written.getvalue())
+    with pq.ParquetWriter(written, schema, compression="zstd") as writer:
+        while some := list(islice(found, _AT_A_TIME)):
+            writer.write_table(pa.Table.from_pylist(some, schema=schema))
+    yield bytes(written.getvalue())

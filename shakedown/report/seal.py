@@ -18,9 +18,9 @@ from shakedown.evidence.attribution import order_findings
 from shakedown.evidence.orders import read as read_order
 from shakedown.evidence.signatures import Order, SealFinding
 from shakedown.judge.judged import judge_folder
-from shakedown.records.base import Outcome, to_json
+from shakedown.records.base import Outcome
 from shakedown.records.reading import LARGEST_DOCUMENT, BadInput, open_plain, read_bytes
-from shakedown.records.verdict import Verdict
+from shakedown.records.verdict import Verdict, verdict_says, verdict_to_json
 from shakedown.records.wording import printable
 from shakedown.records.writing import write_aside
 from shakedown.report.write import outdated
@@ -90,7 +90,7 @@ def seal(folder: Path, key: Path) -> None:
             fix=f"run shakedown collect {folder}",
             file=folder / name,
         )
-    if how := difference(read_bytes(folder / VERDICT), to_json(judge_folder(folder))):
+    if how := _other_verdict(folder, judge_folder(folder)):
         raise BadInput(
             f"is not what the raw results give: {how}",
             fix=f"run shakedown verdict --write {folder}",
@@ -250,11 +250,17 @@ def _not_derived(folder: Path, verdict: Verdict, recorded: dict[str, str]) -> tu
         return name, f"{name} is not what the raw files give: {how}"
     if VERDICT not in recorded:
         return VERDICT, f"{VERDICT} is missing"
-    if how := difference(read_bytes(folder / VERDICT), to_json(verdict)):
+    if how := _other_verdict(folder, verdict):
         return VERDICT, f"{VERDICT} is not what the raw results give: {how}"
     if old := outdated(folder):
         return old, f"{old} is not what this release makes of the run's files"
     return None
+
+
+def _other_verdict(folder: Path, verdict: Verdict) -> str:
+    """Return how `verdict.json` differs from a verdict; empty: it does not."""
+    content = read_bytes(folder / VERDICT)
+    return "" if verdict_says(content, verdict) else difference(content, verdict_to_json(verdict))
 
 
 def _changed(folder: Path, recorded: dict[str, str], digests: dict[str, str]) -> tuple[str, str] | None:

@@ -65,10 +65,11 @@ def _chart(source: ReportSource, key: tuple[Stage, str, str], indices: list[int]
         size = float(items[index].params[SIZE])
         reference = source.reference(items[index])
         values = []
-        for cell in source.by_item[index]:
-            place = source.places[cell.cell]
-            line = (place.nodes, place.rail, place.direction)
-            place_of.setdefault(line, place)
+        for cell, (_, nodes, rail, direction) in zip(
+            source.by_item[index], items[index].cells(), strict=True
+        ):
+            line = (nodes, rail, direction)
+            place_of.setdefault(line, CellPlace(items[index], index, *line))
             series.setdefault(line, []).append((size, cell.value))
             if cell.outcome is not Outcome.PASS:
                 missed.append((size, cell.value))
@@ -141,11 +142,12 @@ def size_sweeps(source: ReportSource) -> tuple[tuple[Chart, ...], int]:
         (key, indices)
         for key, indices in grouped.items()
         if len({source.plan.items[i].params[SIZE] for i in indices}) >= FEWEST_SIZES
-        and any(cell.value is not None for i in indices for cell in source.by_item[i])
+        and any(source.verdict.groups[i].measured for i in indices)
         # What must be nil, such as wrong elements, has no place on a logarithmic axis; tables show it.
         and any(source.reference(source.plan.items[i]).value > 0 for i in indices)
     ]
-    failing = {source.places[c.cell].item_index for c in source.verdict.cells if c.cell in source.places}
+    groups = enumerate(source.verdict.groups)
+    failing = {i for i, group in groups if group.outcomes.get(Outcome.PASS, 0) < group.planned}
     eligible.sort(key=lambda entry: not failing.intersection(entry[1]))
     kept = eligible[:MOST_CHARTS]
     charts = tuple(_chart(source, key[:3], indices, n) for n, (key, indices) in enumerate(kept, 1))

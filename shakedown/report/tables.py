@@ -4,14 +4,14 @@ import statistics
 from dataclasses import dataclass
 
 from shakedown.judge.cells import SEVERITY
-from shakedown.judge.verdict import counter_cell
+from shakedown.judge.verdict import counter_place
 from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import PlanItem, Reference
-from shakedown.records.results import Component, CounterReading, Measurement
+from shakedown.records.results import Component, CounterReading
 from shakedown.records.verdict import CellVerdict, GroupVerdict
 from shakedown.report import text
 from shakedown.report.findings import because, where
-from shakedown.report.source import ReportSource, margin
+from shakedown.report.source import Attempt, ReportSource, margin
 
 # Up to this many planned cells every one is a row; above it passed cells are summed up per test.
 ALL_CELLS = 1500
@@ -61,10 +61,10 @@ class FamilyRow:
 def group_rows(source: ReportSource) -> tuple[GroupRow, ...]:
     """Return one row per plan item, in the plan's order."""
     rows = []
-    for group, item, cells in zip(source.verdict.groups, source.plan.items, source.by_item, strict=True):
+    for group, item in zip(source.verdict.groups, source.plan.items, strict=True):
         reference = source.reference(item)
         present = [o for o, count in group.outcomes.items() if count] or [Outcome.NOT_RUN]
-        values = [c.value for c in cells if c.value is not None]
+        ends = [end for end in (group.worst, group.best) if end is not None]
         rows.append(
             GroupRow(
                 item=item,
@@ -73,7 +73,7 @@ def group_rows(source: ReportSource) -> tuple[GroupRow, ...]:
                 outcome=max(present, key=SEVERITY.__getitem__),
                 params=text.params(item.params),
                 rails=",".join(rail for rail in item.rails if rail),
-                percent_of_ceiling=text.percent(max(values, default=None), reference.ceiling),
+                percent_of_ceiling=text.percent(max(ends, default=None), reference.ceiling),
                 standing=margin(group.worst, reference.gate, item.better) if group.worst is not None else 0.0,
             )
         )
@@ -115,7 +115,7 @@ def spread(samples: tuple[float, ...]) -> str:
     return f"±{100 * statistics.stdev(samples) / abs(mean):.2g} %" if mean else "–"
 
 
-def _judged(cell: CellVerdict, attempts: list[Measurement]) -> Measurement | None:
+def _judged(cell: CellVerdict, attempts: list[Attempt]) -> Attempt | None:
     """The attempt whose value the verdict used; the latest with that value."""
     for attempt in reversed(attempts):
         if attempt.value == cell.value:
@@ -123,12 +123,12 @@ def _judged(cell: CellVerdict, attempts: list[Measurement]) -> Measurement | Non
     return None
 
 
-def cell_row(source: ReportSource, cell: CellVerdict, attempts: list[Measurement]) -> CellRow:
+def cell_row(source: ReportSource, cell: CellVerdict) -> CellRow:
     """Return the row of one cell."""
-    place = source.places[cell.cell]
+    place = source.planned(cell.cell)
     item, reference = place.item, source.reference(place.item)
-    measurement = _judged(cell, attempts)
-    samples = measurement.samples if measurement else ()
+    attempt = _judged(cell, source.attempts(cell.cell))
+    samples = attempt.samples if attempt else ()
     return CellRow(
         item=item,
         against=reference,
@@ -143,15 +143,13 @@ def cell_row(source: ReportSource, cell: CellVerdict, attempts: list[Measurement
 
 def cell_rows(source: ReportSource) -> tuple[tuple[CellRow, ...], int, bool]:
     """Return rows, how many non-passed cells were left out, and whether passed cells are among the rows."""
-    bad = [c for c in source.verdict.cells if c.cell in source.places]
-    every = len(source.cells) <= ALL_CELLS
+    bad = source.verdict.cells
+    every = sum(len(cells) for cells in source.by_item) <= ALL_CELLS
     shown = bad if every else bad[:MOST_CELLS]
     left_out = len(bad) - len(shown)
     if every:
-        shown = [*shown, *(c for c in source.cells if c.outcome is Outcome.PASS)]
-    attempts = source.attempts(shown)
-    rows = tuple(cell_row(source, c, attempts.get(c.cell, [])) for c in shown)
-    return rows, left_out, every
+        shown = (*shown, *(c for cells in source.by_item for c in cells if c.outcome is Outcome.PASS))
+    return tuple(cell_row(source, c) for c in shown), left_out, every
 
 
 MOST_COUNTERS = 400
@@ -197,16 +195,11 @@ def counter_rows(source: ReportSource) -> tuple[tuple[CounterRow, ...], int, int
 
     Broken rules come first, then counters that could not be read, then the largest movements.
     """
-    ruled = {
-        cell.cell: cell
-        for block in source.judged.items
-        if block.item.metric.startswith("counter.")
-        for cell in block.cells
-    }
     kept: list[tuple[tuple[int, int, int], CounterReading, CellVerdict | None]] = []
     still = 0
     for reading in source.counters:
-        cell = ruled.get(counter_cell(reading))
+        at = counter_place(source.places, reading)
+        cell = None if at is None else source.judged.items[at[0]].cells[at[1]]
         outcome = cell.outcome if cell is not None else Outcome.PASS
         if reading.delta == 0 and outcome is Outcome.PASS:
             still += 1

@@ -124,14 +124,14 @@ def _h2d(source: ReportSource, node: str, gpus: int) -> float | None:
 
 
 def _ceiling(source: ReportSource, data: Measurement) -> float | None:
-    place = source.places.get(data.cell)
+    place = source.place(data.cell)
     return source.reference(place.item).ceiling if place else None
 
 
 def _paths(source: ReportSource) -> tuple[PathRow, ...]:
     wrong: dict[tuple[str, int], list[str]] = {}
     for cell in source.verdict.cells:
-        place = source.places.get(cell.cell)
+        place = source.place(cell.cell)
         if place and place.item.test == PATH_TEST and cell.outcome is Outcome.FAIL:
             key = (place.nodes[0], int(place.item.params["gpu"]))
             wrong.setdefault(key, []).append(str(place.item.params["what"]))

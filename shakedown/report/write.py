@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown.benchmarks.base.output import said_by_others
-from shakedown.benchmarks.inference.metrics import read_searches
-from shakedown.benchmarks.interconnect.output import read_ways
+from shakedown.benchmarks.inference.metrics import INFERENCE_TEST, read_searches
+from shakedown.benchmarks.interconnect.output import PATH_TEST, read_ways
 from shakedown.benchmarks.lora.metrics import read_trainings
 from shakedown.judge.judged import judge_run
-from shakedown.records.base import Outcome, to_json
+from shakedown.records.base import Outcome
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput, open_plain, read_bytes
+from shakedown.records.verdict import verdict_says
 from shakedown.records.writing import write_aside
 from shakedown.report import html, machines
 from shakedown.report import html as markdown
 from shakedown.report import html as raw
-from shakedown.report.source import ReportSource
+from shakedown.report.source import Passing, ReportSource
+from shakedown.report.workloads import COPY_TEST
 from shakedown.run import folder as runs
 from shakedown.run.folder import SUMS
 
@@ -47,10 +49,11 @@ def checksum(folder: Path) -> html.Checksum:
 
 def read(folder: Path) -> ReportSource:
     """Read and judge a run. Raises BadInput, also if the stored verdict is not what the files say."""
-    judged = judge_run(runs.Run(folder, simulated=True), keep=True)
+    passing = Passing(drawn=(INFERENCE_TEST, COPY_TEST, PATH_TEST))
+    judged = judge_run(runs.Run(folder, simulated=True), passing.add)
     run, verdict = judged.run, judged.verdict
     stored = folder / runs.VERDICT
-    if os.path.lexists(stored) and read_bytes(stored) != to_json(verdict):
+    if os.path.lexists(stored) and not verdict_says(read_bytes(stored), verdict):
         raise BadInput(
             "is not the verdict that the files of this run give",
             fix=f"run shakedown verdict --write {folder}",
@@ -58,15 +61,16 @@ def read(folder: Path) -> ReportSource:
         )
     return ReportSource(
         plan=run.plan,
-        measurements=judged.measurements,
-        counters=judged.counters,
+        measurements=passing.kept,
+        counters=run.counters(),  # read again: nearly all of them are still
         inventory=run.inventory(),
         judged=judged.cells,
         verdict=verdict,
-        trainings=read_trainings(folder, judged.measurements),
-        gpu_ways=read_ways(folder, judged.measurements),
-        searches=read_searches(folder, judged.measurements),
-        said_by_others=said_by_others(folder, judged.measurements),
+        trainings=read_trainings(folder, passing.kept),
+        gpu_ways=read_ways(folder, passing.kept),
+        searches=read_searches(folder, passing.kept),
+        said_by_others=said_by_others(folder, passing.raw),
+        passing=passing,
     )
 
 

@@ -28,7 +28,7 @@ from shakedown.records.reading import (
     strict_json,
 )
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem, Snapshot
-from shakedown.records.verdict import Verdict
+from shakedown.records.verdict import Verdict, verdict_to_json
 from shakedown.records.wording import printable
 from shakedown.records.writing import write_aside
 
@@ -220,7 +220,7 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
 
 def write_verdict(folder: Path, verdict: Verdict) -> None:
     """Write `verdict.json` into a run folder."""
-    write_aside(folder / VERDICT, to_json(verdict))
+    write_aside(folder / VERDICT, verdict_to_json(verdict))
 
 
 def run_name(folder: Path) -> str:
@@ -270,9 +270,9 @@ def write_lines(path: Path, records: Iterable[Measurement | CounterReading]) -> 
     write_aside(path, lines_of(records))
 
 
-def lines_of(records: Iterable[Measurement | CounterReading]) -> bytes:
-    """Return records as the lines of a file."""
-    return b"".join(r.model_dump_json(by_alias=True).encode() + b"\n" for r in records)
+def lines_of(records: Iterable[Measurement | CounterReading]) -> Iterator[bytes]:
+    """Yield records as the lines of a file: the million of a large run are never in memory at once."""
+    return (r.model_dump_json(by_alias=True).encode() + b"\n" for r in records)
 
 
 # What was made from a run's raw files, set aside when they can no longer be read: nothing stale may pass.

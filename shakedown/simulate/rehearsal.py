@@ -87,10 +87,10 @@ def write_rehearsal(
     items = [item for item in plan.items if item.not_run is None]
     write_plan(folder, plan)
     write_aside(folder / JOBS, to_json(jobs.model_copy(update={"jobs": ()})))
-    results = list(_results(plan, [i for i in items if not _counter(i)], faults, rng, cv))
-    write_lines(folder / RESULTS, results)
+    measured = [item for item in items if not _counter(item)]
+    write_lines(folder / RESULTS, _results(plan, measured, faults, rng, cv))
     write_lines(folder / COUNTERS, _readings(plan, filter(_counter, items), faults))
-    return len(results)
+    return sum(map(len, measured))
 
 
 def _counter(item: PlanItem) -> bool:

@@ -185,10 +185,13 @@ def of_documents(
 _MOST_OF_OTHERS, _LARGEST_OUTPUT = 20, 1 << 16
 
 
-def said_by_others(run: Path, measurements: Iterable[Measurement]) -> tuple[str, ...]:
-    """Return what others said beside outputs: perftest's go to one file with its errors; each once."""
+def said_by_others(run: Path, outputs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what others said beside outputs: perftest's go to one file with its errors; each once.
+
+    `outputs`: the test of each raw output.
+    """
     said: Counter[str] = Counter()
-    for raw, test in {m.raw: m.test for m in measurements if m.raw}.items():
+    for raw, test in outputs.items():
         path = run / raw if test.startswith("ib_") else (run / raw).with_suffix(".err")
         with contextlib.suppress(BadInput, OSError), open_plain(path) as file:
             said.update(TextSource(file.read(_LARGEST_OUTPUT).decode(errors="replace")).others)

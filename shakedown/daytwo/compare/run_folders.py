@@ -7,13 +7,14 @@ from pathlib import Path
 from shakedown.collect.run import hold_against_raw
 from shakedown.daytwo.compare.paired_metrics import Comparison, ComparisonSettings, compare
 from shakedown.judge.judged import judge_run
-from shakedown.judge.verdict import Judged, JudgedItem
+from shakedown.judge.verdict import Judged
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput, read_record
-from shakedown.records.results import Component, Snapshot
+from shakedown.records.results import Component, Measurement, Snapshot
+from shakedown.records.verdict import Cells
 from shakedown.records.wording import count
 from shakedown.run.folder import INVENTORY, JOBS, Run
 
@@ -213,25 +214,27 @@ def _side(folder: Path) -> RunSide:
     if inventory.run != run.plan.run:
         raise BadInput(f"is of run {inventory.run!r}", fix="restore the run's own", file=folder / INVENTORY)
     found: dict[tuple[str, str], str] = {}
-    judged = judge_run(run, keep=True)
-    for m in judged.measurements:
+    kept: list[Measurement] = []
+    judged = judge_run(run, lambda m: kept.append(m) if m.stage is Stage.CONFIG or m.beside_others else None)
+    for m in kept:
         if m.stage is Stage.CONFIG and m.test == "settings" and m.value is not None:
             place = f"{m.rail or m.params.get('target', '-')}/{m.params.get('setting', '-')}"
             found[m.nodes[0], place] = f"{m.value:g} wrong{f' ({m.detail})' if m.detail else ''}"
     jobs = read_record(folder / JOBS, Jobs) if (folder / JOBS).is_file() else None
-    beside = {m.cell for m in judged.measurements if m.beside_others}
-    cells = replace(judged.cells, items=tuple(_alone(block, beside) for block in judged.cells.items))
+    beside = {m.cell for m in kept if m.beside_others}
+    for block in judged.cells.items if beside else ():
+        _set_aside(block.cells, beside)
     problems = (
         [f"{run.plan.run}: {count(len(beside), 'value')} beside other programs left out"] if beside else []
     )
-    return RunSide(folder, run.plan, inventory, cells, found, (*run.problems, *problems), jobs)
+    return RunSide(folder, run.plan, inventory, judged.cells, found, (*run.problems, *problems), jobs)
 
 
-def _alone(block: JudgedItem, beside: Collection[str]) -> JudgedItem:
-    """Return an item in which the cells of values beside something else decide nothing."""
-    busy = {"outcome": Outcome.INCONCLUSIVE, "rule": "busy"}
-    cells = (v.model_copy(update=busy) if v.cell in beside else v for v in block.cells)
-    return JudgedItem(block.item, tuple(cells))
+def _set_aside(cells: Cells, beside: Collection[str]) -> None:
+    """Let the cells of values beside something else decide nothing."""
+    for i, verdict in enumerate(cells):
+        if verdict.cell in beside:
+            cells[i] = replace(verdict, outcome=Outcome.INCONCLUSIVE, rule="busy")
 
 
 def _names(side: Sequence[RunSide]) -> str:

@@ -66,14 +66,14 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
     with no_cycle_search():
         notice = hold_against_raw(folder)
         run = Run(folder)
-        judged = judge_run(run, keep=True)
+        started: list[str] = []
+        judged = judge_run(run, lambda m: started.append(m.started) if m.started else None)
         values = node_values(judged.cells)
         inventory = run.inventory()
     if run.problems:
         raise BadInput(run.problems[0], fix="shakedown collect RUN reads it again", file=folder)
     if not values:
         raise BadInput("measures no metric of a node", fix="ingest runs with measurements", file=folder)
-    started = [m.started for m in judged.measurements if m.started]
     if at is None and (flaw := clock_problem(run.plan, started, now)):
         raise BadInput(flaw, fix="say when it was with --at TIME", file=folder)
     opened = HistoryStore.create(store, run.plan.system)

@@ -18,6 +18,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
 from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord
+from shakedown.records.verdict import verdict_to_json
 from shakedown.records.writing import aside_of, write_aside
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
@@ -314,6 +315,16 @@ def test_no_command_alters_a_sealed_run(sealed, keys, shakedown, words):
     status, _, said = shakedown(command, sealed, *options)
     assert status == 2 and ("is sealed" in said) == (command == "collect"), said
     job.write_bytes(honest)
+    assert bundle.verify(sealed, keys[2]).authentic
+
+
+def test_a_verdict_sealed_with_every_cell_in_full_stays(sealed, keys, shakedown, monkeypatch):
+    """Catches: a bundle of an earlier release that "was changed", or that a look at its verdict rewrites."""
+    content = (sealed / "verdict.json").read_bytes()
+    monkeypatch.setattr("shakedown.records.verdict._IN_FULL", -1)  # all cells passed: this is more
+    assert verdict_to_json(judge_folder(sealed)) != content
+    assert shakedown("verdict", sealed, "--write")[0] == 3
+    assert (sealed / "verdict.json").read_bytes() == content
     assert bundle.verify(sealed, keys[2]).authentic
 
 

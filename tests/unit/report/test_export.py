@@ -1,11 +1,13 @@
 """A run as a table: each planned cell once, in stable columns, and nothing that a spreadsheet would run."""
 
 import csv
+import io
 import json
 
 import pyarrow.parquet as pq
 
 from shakedown.commands.verdict import export
+from shakedown.report import machines
 from shakedown.report.machines import COLUMNS, as_csv
 
 FIRST = (  # as the first version had them: others' programs read them by name
@@ -44,10 +46,25 @@ def test_a_text_that_begins_like_a_formula_is_harmless_and_a_number_stays_one():
     """Catches: `=HYPERLINK(...)` in a tool's message that runs where the table is opened (CSV injection)."""
     row = dict.fromkeys(COLUMNS) | {"value": -1.5, "simulated": True}
     for begin in ("=", "+", "-", "@", "\t", "\r", "\n"):
-        content = as_csv(iter([row | {"reason": f"{begin}cmd|' /C calc'!A0", "source": "a=b"}])).decode()
+        written = as_csv(iter([row | {"reason": f"{begin}cmd|' /C calc'!A0", "source": "a=b"}]))
+        content = b"".join(written).decode()
         (read,) = csv.DictReader(content.splitlines(keepends=True))
         assert read["reason"][:2] == f"'{begin}" and read["source"] == "a=b"
         assert (read["value"], read["simulated"], read["raw"]) == ("-1.5", "true", "")
+
+
+def test_a_table_is_written_some_rows_at_a_time(monkeypatch):
+    """Catches: a million rows in memory at once; a head, or a row, that is lost between two parts."""
+    monkeypatch.setattr(machines, "_AT_A_TIME", 3)
+    row = dict.fromkeys(COLUMNS) | {"value": 1.5, "simulated": True, "required": True}
+    rows = [row | {"cell": f"c{i}"} for i in range(10)]
+    parts = list(as_csv(iter(rows)))
+    assert max(part.count(b"\r\n") for part in parts) == 3
+    assert [r["cell"] for r in csv.DictReader(b"".join(parts).decode().splitlines())] == [
+        r["cell"] for r in rows
+    ]
+    read = pq.ParquetFile(io.BytesIO(b"".join(machines.as_parquet(iter(rows)))))
+    assert read.num_row_groups == 4 and read.read().to_pylist() == rows
 
 
 def test_the_help_names_the_columns_and_a_call_without_a_file_is_refused(shakedown, decision_runs):
