@@ -159,6 +159,12 @@ def _strays(node: str, both: Both, nics: Nics, rails: Mapping[str, Nics]) -> str
             for gone in (way for way in asked[0] if way.get("rail") == nic.rail and way not in asked[1]):
                 lost = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": gone.get("to")}
                 words[BLAMES["rail-died"].told(**lost)] = None
+            was_long, is_long = (reading.host.answered_long if reading.host else None for reading in both)
+            for way in was_long or ():
+                cut = is_long is not None and way not in is_long and way in asked[1]
+                if cut and way.get("rail") == nic.rail:
+                    short = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": way.get("to")}
+                    words[BLAMES["long-died"].told(**short)] = None
             for owner in _mute_to(nic, asked[0] + asked[1], rails):
                 mute = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": owner}
                 words[BLAMES["rail-mute"].told(**mute)] = None

@@ -29,6 +29,8 @@ _LEAST_S = 1.0  # of CPU time since a process began: with less it was no load on
 MOST_OTHERS, _MOST_PEERS, _MOST_STRAYS = 64, 128, 8
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _TOOL_S = 5.0
+_LONGEST_BYTES = 65507  # of a datagram (RFC 768, in IPv4)
+_LONG_S = 0.6  # a kernel answers a datagram at once; it may have to ask for the neighbour first
 _ANSWER_S = 1.2  # the kernel asks a second time after 1 s (RFC 6298)
 _ANSWERS = (0, errno.ECONNREFUSED)
 
@@ -53,6 +55,7 @@ def read_host(folder: Path, root: Path = Path("/")) -> dict[str, Any]:
         "serve": {nic["netdev"]: serve(nic["netdev"], root) for nic in mine},
         "astray": list(astray(mine, planned)),
         "answered": answered(mine, planned),
+        "answered_long": answered_long(mine, planned),
     }
 
 
@@ -195,6 +198,57 @@ def _as_planned(to_ipv4: str, from_ipv4: str | None) -> tcp_paths.Route | None:
     return way
 
 
+def answered_long(
+    mine: Sequence[Mapping[str, Any]], planned: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[dict[str, str]]:
+    """Return the same of datagrams as long as the interface sends, that no kernel cuts.
+
+    A kernel that gets one where nobody listens says so (RFC 1122, 4.1.3.1), to who sent it alone.
+    """
+    found: list[dict[str, str]] = []
+    calls = dict[int, tuple[socket.socket, dict[str, str]]]()
+    ready = select.poll()
+    for nic, end, pair in _ways_beside(mine, planned):
+        call = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        call.setblocking(False)
+        with contextlib.suppress(OSError):
+            call.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic["netdev"].encode())
+        try:
+            tcp_paths.never_cut(call)
+            call.bind((nic["ipv4"], 0))
+            call.connect((end["ipv4"], tcp_paths.port()))
+            whole = min(told_of(nic["netdev"], "mtu") - tcp_paths.HEADERS_BYTES, _LONGEST_BYTES)
+            call.send(bytes(max(1, whole)))
+        except OSError:
+            call.close()
+            continue
+        calls[call.fileno()] = call, pair
+        ready.register(call, select.POLLIN)
+    until = time.monotonic() + _LONG_S
+    while calls and (left_s := until - time.monotonic()) > 0:
+        for number, _ in ready.poll(left_s * 1000):
+            ready.unregister(number)
+            call, pair = calls.pop(number)
+            found += [pair] if call.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _ANSWERS else []
+            call.close()
+    for call, _ in calls.values():
+        call.close()
+    return found
+
+
+def _ways_beside(
+    mine: Sequence[Mapping[str, Any]], planned: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any], dict[str, str]]]:
+    """Return the ways to the nodes beside this one on each rail: its NIC, the other's, their names."""
+    return [
+        (nic, end, {"rail": nic["rail"], "to": node})
+        for nic in mine
+        for node in tcp_paths.neighbours_of(node_name(), sorted({*planned, node_name()}))
+        for end in planned[node]
+        if end["rail"] == nic["rail"]
+    ]
+
+
 def answered(
     mine: Sequence[Mapping[str, Any]],  # this node's NICs: rail, netdev and address
     planned: Mapping[str, Sequence[Mapping[str, Any]]],  # those of each other node
@@ -207,14 +261,7 @@ def answered(
     calls = dict[int, tuple[socket.socket, dict[str, str]]]()
     found: list[dict[str, str]] = []
     ready = select.poll()
-    ways = [
-        (nic, end, {"rail": nic["rail"], "to": node})
-        for nic in mine
-        for node in tcp_paths.neighbours_of(node_name(), sorted({*planned, node_name()}))
-        for end in planned[node]
-        if end["rail"] == nic["rail"]
-    ]
-    for nic, end, pair in ways:
+    for nic, end, pair in _ways_beside(mine, planned):
         call = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         call.setblocking(False)
         with contextlib.suppress(OSError):  # before Linux 5.7 root alone may: routes decide there

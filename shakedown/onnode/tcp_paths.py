@@ -36,7 +36,7 @@ from shakedown.records.wording import BLAMES
 # knows of the way.
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 _IP_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 3
-_HEADERS_BYTES = 28  # IPv4 and UDP
+HEADERS_BYTES = 28  # IPv4 and UDP
 _BACKLOG = 64  # two neighbours connect, a few times each
 _SHORT_BYTES = 64
 # The neighbours' programs start within this time of each other; how often and how long a size is tried then.
@@ -170,7 +170,7 @@ class Ends:
         for path in paths:
             end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             try:
-                end.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+                never_cut(end)
                 end.bind((path["ipv4"], port))
             except OSError:  # another program has the port there
                 end.close()
@@ -266,7 +266,7 @@ def ways(ends: Ends, neighbour: str, paths: Sequence[Mapping[str, Any]]) -> list
         tcp = set() if short else {p["rail"] for p in paths if ends.connects(p["rail"], p["ipv4"])}
     found = []
     for path in paths:
-        rail, full = path["rail"], path["mtu_bytes"] - _HEADERS_BYTES
+        rail, full = path["rail"], path["mtu_bytes"] - HEADERS_BYTES
         way = {"rail": rail, "to": neighbour, "full_bytes": None}
         if short and not ends.ask(rail, path["ipv4"], _SHORT_BYTES, _TRIES):
             found.append(way)
@@ -290,6 +290,28 @@ def port() -> int:
     return 20000 + int(os.environ.get("SLURM_JOB_ID") or 0) % 10000
 
 
+def never_cut(end: socket.socket) -> None:
+    """Send whole datagrams of this socket or none, whatever the kernel knows of the way. Raises OSError."""
+    end.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+
+
+def mac_of(netdev: str, root: Path = Path("/")) -> str:
+    """Return an interface's hardware address; empty: there is none to read."""
+    try:
+        return (root / "sys/class/net" / netdev / "address").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def answering(table: Path = Path("/proc/net/arp")) -> dict[str, str]:
+    """Return which hardware address answers for each IPv4 address on this node's networks (arp(7))."""
+    try:
+        rows = [line.split() for line in table.read_text(encoding="ascii").splitlines()[1:]]
+    except (OSError, ValueError):
+        return {}
+    return {row[0]: row[3] for row in rows if len(row) > 3 and row[3] != "00:00:00:00:00:00"}
+
+
 @job
 def main(folder: Path, spec: dict[str, Any]) -> int:
     """Look at this node's interfaces and ways."""
@@ -302,6 +324,7 @@ def main(folder: Path, spec: dict[str, Any]) -> int:
     others = {name: paths for name, paths in planned.items() if name != node}
     strays = astray([path for path in planned[node] if path["rail"] not in wrong], others)
     found = {"node": node, "interfaces": wrong, "ways": lost, "deaf": ends.deaf, "astray": strays}
+    found |= {"macs": {path["rail"]: mac_of(path["netdev"]) for path in planned[node]}, "heard": answering()}
     leave(folder, f"tcp.{node}.json", found)
     return 0
 
@@ -328,6 +351,8 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
     """
     names = {(node, path["rail"]): path["netdev"] for node, mine in paths.items() for path in mine}
     heard: dict[str, list[str]] = {}
+    macs: dict[str, dict[str, str]] = {}
+    answers: dict[str, dict[str, str]] = {}
     wrong: dict[tuple[str, str], str] = {}
     strays: dict[tuple[str, str], list[dict[str, str]]] = {}
     lost: dict[tuple[str, frozenset[str], int | str | None], list[str]] = {}  # who sent it
@@ -337,12 +362,14 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
         except (OSError, ValueError):
             continue
         heard[node] = seen["deaf"]
+        macs[node], answers[node] = seen.get("macs", {}), seen.get("heard", {})
         wrong |= {(node, rail): words for rail, words in seen["interfaces"].items()}
         for stray in seen.get("astray", ()):  # not of an older release's programs on the nodes
             strays.setdefault((node, stray["rail"]), []).append(stray)
         for way in seen["ways"]:
             key = (way["rail"], frozenset((node, way["to"])), way["full_bytes"] or way.get("only") or None)
             lost.setdefault(key, []).append(node)
+    ours = {mac: node for node, own in macs.items() for mac in own.values() if mac}
     said = [
         BLAMES["interface"].told(node=node, netdev=names[node, rail], rail=rail, words=words)
         for (node, rail), words in wrong.items()
@@ -356,12 +383,28 @@ def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> d
         explained = wrong.keys() | strays.keys()
         if all(node in heard and rail not in heard[node] and (node, rail) not in explained for node in ends):
             pair = " and ".join(sorted(ends))
-            blame = BLAMES["no-tcp" if full == "datagrams" else "long-packets" if full else "rail-silent"]
-            # A long question has a short answer: of long packets it is known who sent them.
-            (to,) = ends - set(senders) if len(senders) == 1 else ("",)
-            way = f" (from {senders[0]} to {to} alone)" if full and to else ""  # of a connection: who asked
-            said.append(blame.told(rail=rail, full=full, pair=pair, way=way))
+            # Whoever answers for a neighbour's address got what was meant for it.
+            for node, to in ((a, b) for a in sorted(ends) for b in sorted(ends - {a})):
+                address = next((path["ipv4"] for path in paths[to] if path["rail"] == rail), "")
+                other, right = answers[node].get(address, ""), macs[to].get(rail, "")
+                if full is None and other and right and other != right:
+                    owner = ours.get(other, f"somebody with the hardware address {other}")
+                    of = {"address": address, "rail": rail, "owner": to, "other": owner, "node": node}
+                    said.append(BLAMES["two-owners"].told(**of))
+                    break
+            else:
+                said.append(_lost_way(rail, full, ends, senders, pair))
     return {"kind": "environment", "message": "; ".join(said)[:500]} if said else None
+
+
+def _lost_way(
+    rail: str, full: int | str | None, ends: frozenset[str], senders: Sequence[str], pair: str
+) -> str:
+    blame = BLAMES["no-tcp" if full == "datagrams" else "long-packets" if full else "rail-silent"]
+    # A long question has a short answer: of long packets it is known who sent them.
+    (to,) = ends - set(senders) if len(senders) == 1 else ("",)
+    way = f" (from {senders[0]} to {to} alone)" if full and to else ""  # of a connection: who asked
+    return blame.told(rail=rail, full=full, pair=pair, way=way)
 
 
 if __name__ == "__main__":

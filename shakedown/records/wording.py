@@ -372,6 +372,15 @@ BLAMES: dict[str, Blame] = {
         "either node, where no third was there to try it with",
         "ping -I NETDEV ADDRESS, both ways; nft list ruleset",
     ),
+    "long-died": Blame(
+        "{node} {netdev} ({rail}) reaches {owner} with short packets alone, at the job's begin with long ones",
+        (
+            "a datagram of the MTU before the job, answered",
+            "the same after it, unanswered; a connection, opened",
+        ),
+        "an MTU that was lowered on the way, a filter, or an answer that was kept back",
+        "ping -M do -s 8972 -I NETDEV ADDRESS; nft list ruleset",
+    ),
     "rail-mute": Blame(
         "{node} {netdev} ({rail}) opens no connection to {owner} that leaves by it, its other rails do",
         (

@@ -93,6 +93,7 @@ class HostReading(BaseModel):
     serve: dict[_Words, list[_Count]]
     astray: list[dict[Literal["rail", "to", "words"], _Words]]
     answered: list[dict[Literal["rail", "to"], _Words]] | None = None  # None: not asked before 0.3
+    answered_long: list[dict[Literal["rail", "to"], _Words]] | None = None  # the same, by whole packets
 
 
 class _File(BaseModel):

@@ -190,6 +190,29 @@ def test_a_rail_that_dies_silently_in_the_job_decides_nothing():
     assert judged(alive, reading(70, answered=[way])).problem is None, "another rail's"
 
 
+def test_a_rail_that_loses_whole_packets_in_the_job_decides_nothing():
+    """Catches: a PASS over a rail that became a black hole for long packets; short ones still pass."""
+    way = {"rail": "rail0", "to": "n1"}
+    well, cut = (reading(at, answered=[way], answered_long=of) for at, of in ((10, [way]), (70, [])))
+    problem = judged(well, cut).problem
+    assert (
+        "n2 fab0 (rail0) reaches n1 with short packets alone, at the job's begin with long" in problem.message
+    )
+    assert judged(well, well).problem is None
+    assert judged(cut, cut).problem is None, "a firewall keeps such answers back"
+    assert judged(well, reading(70, answered=[way])).problem is None, "an older release did not ask"
+
+
+def test_whole_packets_are_answered_by_a_kernel_where_nobody_listens():
+    """Catches: a question that is never answered, so that nothing is ever held against it."""
+
+    def at(ipv4):
+        return [{"rail": "rail0", "netdev": "lo", "ipv4": ipv4}]
+
+    assert host.answered_long(at("127.0.0.1"), {"zz": at("127.0.0.2")}) == [{"rail": "rail0", "to": "zz"}]
+    assert host.answered_long(at("127.0.0.1"), {"zz": at("10.255.255.1")}) == []
+
+
 def test_a_neighbour_that_listens_to_nothing_answers_and_a_silent_one_does_not():
     """Catches: a rail that passes for dead as no program waits there; one that passes for alive unasked."""
 

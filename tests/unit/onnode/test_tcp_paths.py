@@ -14,6 +14,7 @@ from shakedown.onnode import tcp_paths
 from shakedown.onnode.tcp_paths import (
     Ends,
     Route,
+    answering,
     astray,
     faults_of,
     neighbours_of,
@@ -227,6 +228,39 @@ def test_long_packets_that_are_lost_one_way_are_told_with_the_way(tmp_path):
     assert "between n1 and n2 (from n1 to n2 alone), short ones pass" in said["message"]
     both = found_by(tmp_path, n1=({}, [way("n2", 9000)]), n2=({}, [way("n1", 9000)]), n3=({}, []))
     assert "alone" not in both["message"]
+
+
+def test_a_second_owner_of_an_address_is_told_before_a_dead_rail_is(tmp_path):
+    """Catches: a rail called dead whose packets go to somebody else, by whom the address was answered for."""
+    rail, theirs = "rail1", next(p["ipv4"] for p in paths_of(2) if p["rail"] == "rail1")
+
+    def told(mac, macs):
+        """What is said where n1 hears this address of n2, which has others; and a third node has them."""
+        found_by(tmp_path, n1=({}, [{**way("n2"), "only": ""}]), n2=({}, []), n3=({}, []))
+        for node, more in (
+            ("n1", {"heard": {theirs: mac}}),
+            ("n2", {"macs": macs}),
+            ("n3", {"macs": {rail: "03"}}),
+        ):
+            file = tmp_path / f"tcp.{node}.json"
+            file.write_text(json.dumps(json.loads(file.read_text()) | more))
+        planned = {f"n{n}": paths_of(n) for n in (1, 2, 3)}
+        return problem(tmp_path, planned)["message"]
+
+    owned = f"{theirs} on {rail} is owned by n2 and by"
+    assert told("aa", {rail: "02"}).startswith(f"{owned} somebody with the hardware address aa, heard at n1")
+    assert told("03", {rail: "02"}).startswith(f"{owned} n3, heard at n1")
+    for same in ({rail: "aa"}, {}):
+        assert told("aa", same).startswith(f"{rail} carries nothing between n1 and n2")
+
+
+def test_who_answers_is_read_from_the_kernels_table(tmp_path):
+    """Catches: an entry that nobody answered taken for an owner."""
+    table = tmp_path / "arp"
+    head = "IP address HW type Flags HW address Mask Device\n"
+    table.write_text(f"{head}10.0.0.2 0x1 0x2 02:aa * fab0\n10.0.0.3 0x1 0x0 00:00:00:00:00:00 * fab0\n")
+    assert answering(table) == {"10.0.0.2": "02:aa"}
+    assert answering(tmp_path / "none") == {}
 
 
 def test_a_rail_without_tcp_is_told_apart_from_a_dead_one(tmp_path):
