@@ -48,8 +48,6 @@ _MOST = 260  # characters of what one cell or finding says
 
 def read_criteria(path: Path) -> Criteria:
     """Read a contract's criteria. Raises BadInput: names file, line and key."""
-    if not path.is_file():
-        raise BadInput("is no plain file", fix="give the file of the contract's criteria", file=path)
     document, lines = parse_strict(path)
     if not isinstance(document, dict):
         raise BadInput("must be keys with values", fix="begin with schema: 1", file=path, line=1)

@@ -352,7 +352,7 @@ def test_bad_criteria_are_refused(tmp_path, text, words):
 def test_criteria_that_are_no_file_are_refused(tmp_path):
     """Catches: a wait for a pipe that nobody writes."""
     os.mkfifo(tmp_path / "pipe")
-    for name in ("pipe", "none", "."):
+    for name in ("pipe", "."):
         refused("is no plain file", certificate.read_criteria, tmp_path / name)
 
 
@@ -361,6 +361,20 @@ def test_a_pattern_of_many_stars_takes_no_time():
     began = time.monotonic()
     assert cell_pattern("*a" * 140 + "*b").fullmatch("a" * 3000) is None
     assert time.monotonic() - began < 1
+
+
+@cases(
+    "pattern, cell, is_of",
+    ("*/n1*/r1*/*", "a/n1,n2/r1/x", True),
+    ("*/n1*/r1*/*", "a/n10,n2/r1/x", False),
+    ("*/n1*/r1*/*", "a/n1,n2/r12/x", False),
+    ("*1,n*", "a/n1,n2/x", True),
+    ("*1,n*", "a/n11,n2/x", False),
+    ("a*b*b", "a/b", False),
+)
+def test_patterns(pattern, cell, is_of):
+    """Catches: a number taken for a part of a longer one between two stars; one sign taken for two."""
+    assert (cell_pattern(pattern).fullmatch(cell) is not None) is is_of
 
 
 HOSTILE = "<script>alert(1)</script> \u202eTEM <b>MET</b> {{ 7*7 }}"
