@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -388,7 +389,7 @@ def certify(
         raise BadInput("is there already", fix="name a new folder with --output", file=output)
     if pdf is not None and pdf.absolute().is_relative_to(output.absolute()):
         raise BadInput("would lie in the sealed folder, as its own", fix="print it beside that", file=pdf)
-    wanted, content, looks = read_criteria(criteria), read_bytes(criteria), list[Look]()
+    wanted, content, looks = read_criteria(criteria), read_bytes(criteria.resolve()), list[Look]()
     for folder in runs:
         if not os.path.lexists(folder / SUMS):
             raise BadInput("is not a sealed run", fix=f"run shakedown seal {folder}", file=folder)
@@ -478,10 +479,11 @@ def _print(folder: Path, to: Path) -> None:
         words = ["--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={own}/profile"]
         words += ["--no-sandbox"] if os.geteuid() == 0 else []  # it has none for root; the page has no script
         words += ["--no-pdf-header-footer", f"--print-to-pdf={made}", (folder / PAGE).absolute().as_uri()]
-        try:
-            kept = {**plain_environment(os.environ), "HOME": own}
+        kept, said = {**plain_environment(os.environ), "HOME": own}, "it does not end"
+        with suppress(subprocess.TimeoutExpired):
             argv = [browser, *words]
-            subprocess.run(argv, capture_output=True, timeout=_PRINTING_S, check=False, env=kept)
-            write_aside(to, made.read_bytes())
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise BadInput(f"{browser} printed nothing: {error}"[:300], fix=fix, file=to) from None
+            done = subprocess.run(argv, capture_output=True, timeout=_PRINTING_S, check=False, env=kept)
+            said = done.stderr.decode(errors="replace").strip()[-200:]
+        if not made.is_file():
+            raise BadInput(f"{browser} printed nothing: {said}", fix=fix, file=to)
+        write_aside(to, made.read_bytes())

@@ -21,7 +21,7 @@ from shakedown.report import seal as bundle
 from shakedown.run.folder import plan_to_json, write_inventory, write_lines, write_verdict
 from tests.kit import records
 from tests.kit.cases import cases
-from tests.kit.files import edited, replace_in
+from tests.kit.files import edited, replace_in, script
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
 from tests.kit.refusal import refused
 from tests.unit.evidence.ordered import reseal, sign_sums
@@ -403,6 +403,15 @@ def test_the_page_tells_what_is_open(site):
     for words in ("NOT ALL MET", "Emulated NICs.", "no licence", "<b>not ordered</b>", "For the customer"):
         assert words in page, words
     assert "not that the system was accepted" in page
+
+
+def test_a_print_that_fails_is_said(tmp_path, monkeypatch):
+    """Catches: --pdf without a browser, or with one that cannot start, and no file, and nobody told."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    refused("no Chromium, Chrome or Edge is here", certificate._print, tmp_path, tmp_path / "page.pdf")
+    script(tmp_path / "chromium", "#!/bin/sh\necho no usable sandbox >&2\nexit 1\n")
+    refused("printed nothing: no usable sandbox", certificate._print, tmp_path, tmp_path / "page.pdf")
+    assert not (tmp_path / "page.pdf").exists()
 
 
 # Sealed: a real run of the lab, as its signers have it.
