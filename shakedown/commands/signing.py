@@ -108,8 +108,8 @@ def certify(
     """Answer each criterion of a contract by sealed runs; write a signed folder with a page to sign.
 
     Every run is verified and judged anew. A criterion is MET if all cells of its patterns passed, in all
-    runs, each pattern has one that the plan requires, and one run has them on every node of the site. Else it
-    is MET IN PART (in no run of the whole site), WAIVED (it failed, and somebody signed for that), FAILED or
+    runs, and each pattern has some that the plan requires, on every node of the site in one run. Else it is
+    MET IN PART (in no run of the whole site), WAIVED (it failed, and somebody signed for that), FAILED or
     NOT ANSWERED.
 
     Exit status 0: all are met, in runs that passed. 1: one failed. 3: otherwise.

@@ -77,10 +77,12 @@ class _Kind:
     item: PlanItem
     loosest: Reference
     cells: int = 0
+    nodes: set[str] = field(default_factory=set)  # of the site, on which one passed
     worst: tuple[float, float] | None = None  # its margin to its gate, and the value
 
     def __str__(self) -> str:
-        what = f"{self.item.test} {self.item.metric}, {count(self.cells, 'cell')}"
+        on = f" on {count(len(self.nodes), 'node')}" if self.nodes else ""
+        what = f"{self.item.test} {self.item.metric}, {count(self.cells, 'cell')}{on}"
         worst = in_unit(number(self.worst[1]), self.item.unit) if self.worst else "no value"
         asked = orders.asked(self.loosest) if self.loosest.gate else "none allowed"
         return f"{what}: {worst} at worst, {asked}"
@@ -98,9 +100,8 @@ class _Found:
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     matched: set[int] = field(default_factory=set)  # patterns, by number
-    answered: set[int] = field(default_factory=set)  # those of which a required cell passed
+    answered: dict[int, set[str]] = field(default_factory=dict)  # where required cells of each passed
     asides: Counter[str] = field(default_factory=Counter)  # what a reader of MET must still hear of
-    nodes: set[str] = field(default_factory=set)  # of the site, of required cells that passed
     first: dict[Outcome, str] = field(default_factory=dict)  # what the first cell of an outcome says
     kinds: dict[tuple[str, str, str], _Kind] = field(default_factory=dict)
 
@@ -112,14 +113,15 @@ class _Found:
             return
         self.outcomes[cell.outcome] += 1
         self.first.setdefault(cell.outcome, cell.reason)
+        reference = plan.references[item.reference]
+        kind = self.kinds.setdefault((item.stage, item.test, item.metric), _Kind(item, reference))
         if not item.required:
             self.asides["not required by the plan"] += 1
         elif cell.outcome is Outcome.PASS:
-            self.answered |= at
-            self.nodes |= nodes
+            for pattern in at:
+                self.answered.setdefault(pattern, set()).update(nodes)
+            kind.nodes |= nodes
             self.asides["passed only when measured again"] += cell.rule in AGAIN
-        reference = plan.references[item.reference]
-        kind = self.kinds.setdefault((item.stage, item.test, item.metric), _Kind(item, reference))
         kind.cells += 1
         kind.loosest = min(kind.loosest, reference, key=orders.strictness)
         if cell.value is not None and cell.gate is not None:
@@ -153,7 +155,9 @@ def look_at(folder: Path, criteria: Criteria, signers: Path | None) -> tuple[Ver
         if ordered := ORDER in recorded:
             order, content, signed = orders.read(copy / ORDER, signers)
             unlike, who = list(order_findings(copy, order, content, recorded)), signed or ""
-            doubts[:0] = [f"{count(len(unlike), 'file')} not as ordered, first {unlike[0]}"] if unlike else []
+            doubts[:0] = (
+                [f"{count(len(unlike), 'finding')}: not as ordered, first {unlike[0]}"] if unlike else []
+            )
         machines = _machines(judged.run.snapshot())
         untold = (
             () if machines else ("which machines these were is not told: its snapshot has no machine ids",)
@@ -287,8 +291,8 @@ def _answer(criterion: Criterion, found: Sequence[tuple[Look, _Found]], site: in
         whole.outcomes += mine.outcomes
         whole.asides += mine.asides
         whole.matched |= mine.matched
-        whole.answered |= mine.answered
-        whole.nodes |= mine.nodes
+        for pattern, on in mine.answered.items():
+            whole.answered.setdefault(pattern, set()).update(on)
         kinds = sorted(mine.kinds.values(), key=_loosest_first)
         measured |= dict.fromkeys(map(str, kinds))
     answer, reason = _decided(criterion, [(x, mine) for x, mine in found if mine.matched], whole, site)
@@ -298,7 +302,7 @@ def _answer(criterion: Criterion, found: Sequence[tuple[Look, _Found]], site: in
         answer=answer,
         reason=reason + "".join(f"; {count(cells, 'cell')} {what}" for what, cells in whole.asides.items()),
         outcomes=tally(whole.outcomes),
-        nodes=len(whole.nodes),
+        nodes=len(set[str]().union(*whole.answered.values())),
         measured=tuple(measured),
     )
 
@@ -310,12 +314,14 @@ def _decided(
     if against := next(_against(criterion, having, whole), None):
         return against
     cells = f"{count(whole.outcomes.total(), 'cell')} passed"
-    if not whole.nodes:
+    on_nodes = [pattern for pattern, nodes in whole.answered.items() if nodes]
+    if not on_nodes:
         return Met.MET, f"{cells}, of no compute node"
-    if any(look.whole and len(mine.nodes) == site for look, mine in having):
-        return Met.MET, f"{cells}, on all {count(site, 'node')}"
-    of = f"{len(whole.nodes)} of {count(site, 'node')}"
-    return Met.IN_PART, f"{cells}, on {of}, in no run of the whole site"
+    for pattern in on_nodes:  # each by itself: what covers every node must not stand in for what does not
+        if not any(look.whole and len(mine.answered.get(pattern, ())) == site for look, mine in having):
+            of = f"{criterion.cells[pattern]} on {len(whole.answered[pattern])} of {count(site, 'node')}"
+            return Met.IN_PART, f"{cells}; {of}, in no run of the whole site"
+    return Met.MET, f"{cells}, on all {count(site, 'node')}"
 
 
 def _against(

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from shakedown.collect.run import collect
+from shakedown.judge.cells import Rule
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome, to_json
 from shakedown.records.plan import PlanItem, PlanScope, cell_pattern
 from shakedown.records.results import Component, Measurement, Snapshot
-from shakedown.records.verdict import Answer, Certificate, Met
+from shakedown.records.verdict import Answer, CellVerdict, Certificate, Met
 from shakedown.report import certificate
 from shakedown.report import seal as bundle
 from shakedown.run.folder import plan_to_json, write_inventory, write_lines, write_verdict
@@ -28,6 +29,7 @@ from tests.unit.evidence.ordered import reseal, sign_sums
 
 BANDWIDTH = "fabric/ib_write_bw/bandwidth/*"
 GATE = records.reference(id="gate", value=100, tolerance=0.1, ceiling=200)
+RATE = "ib_write_bw bandwidth, 3 cells on 3 nodes"
 NODES = ("n1", "n2", "n3")
 
 
@@ -71,9 +73,9 @@ class Site:
         (run / "plan.json").write_bytes(plan_to_json(made))
         (run / "SHA256SUMS").write_text(run.name)
         found = [
-            keep(records.measured(item, nodes, value, run=made.run))
+            keep(records.measured(item, nodes, value, run=made.run, rail=rail))
             for item in made.items
-            for cell, nodes, _, _ in item.cells()
+            for cell, nodes, rail, _ in item.cells()
             for value in [next((v for part, v in values.items() if part in cell), 99.0)]
             if value is not None and not item.not_run
         ]
@@ -117,10 +119,25 @@ def test_what_passed_everywhere_is_met(site):
     (found,) = made.answers
     assert (found.answer, found.nodes, made.nodes, made.stamp) == (Met.MET, 3, 3, "ALL MET")
     assert found.reason == "3 cells passed, on all 3 nodes"
-    assert found.measured == (
-        "ib_write_bw bandwidth, 3 cells: 99 Gb/s at worst, at least 90 Gb/s, 45 % of its ceiling 200",
-    )
+    assert found.measured == (f"{RATE}: 99 Gb/s at worst, at least 90 Gb/s, 45 % of its ceiling 200",)
     assert (made.runs[0].signer, made.runs[0].order) == ("alice@site", "not ordered")
+
+
+def test_the_loosest_gate_is_told_first(site):
+    """Catches: a gate that anything passes, behind the others of its test or behind counters of none."""
+    loose = records.reference(id="loose", value=80, tolerance=0.1, ceiling=200)
+    none = records.reference(id="none", value=0, limit=0, better="lower")
+    lost = block(metric="counter.lost", reference="none", better="lower")
+    easy = block(test="easy", reference="loose", rails=("rail1",))
+    hard = block(test="easy", rails=("rail0",))
+    site.run(
+        lost, block(), hard, easy, references=[GATE, loose, none], bad={"lost": 0, "rail1": 97, "/n2/": 95}
+    )
+    assert site.answer("*").measured == (
+        "easy bandwidth, 6 cells on 3 nodes: 95 Gb/s at worst, at least 72 Gb/s, 36 % of its ceiling 200",
+        f"{RATE}: 95 Gb/s at worst, at least 90 Gb/s, 45 % of its ceiling 200",
+        "ib_write_bw counter.lost, 3 cells on 3 nodes: 0 Gb/s at worst, none allowed",
+    )
 
 
 @cases(
@@ -201,9 +218,31 @@ def test_easy_cells_alone_are_met_in_part(site):
     site.run(bad={"/n2/": 50.0})
     made = site.certified(asks("fabric/*/n1/*"))
     (found,) = made.answers
-    assert (found.answer, found.nodes) == (Met.IN_PART, 1) and "on 1 of 3 nodes" in found.reason
+    assert (found.answer, found.nodes) == (Met.IN_PART, 1) and "fabric/*/n1/* on 1 of 3 nodes" in found.reason
     assert made.runs[0].unasked[Outcome.FAIL] == 1 and made.runs[0].unasked[Outcome.PASS] == 1
     assert made.stamp == "MET WITH RESERVATIONS" and "run run0 as a whole is FAIL" in made.reason
+
+
+def test_a_pattern_of_all_nodes_stands_in_for_no_other(site):
+    """Catches: one node's cells beside a pattern that covers every node; a switch's taken for a node's."""
+    site.run(block(), block(NODES[:1], test="gemm"), block(["leaf0"], test="switches"))
+    found = site.answer(BANDWIDTH, "fabric/gemm/*")
+    assert (found.answer, found.nodes) == (Met.IN_PART, 3) and "fabric/gemm/* on 1 of 3 nodes" in found.reason
+    assert [kind.partition(" cell")[0] for kind in found.measured] == [
+        "ib_write_bw bandwidth, 3",
+        "gemm bandwidth, 1",
+    ]
+    assert "1 cell on 1 node:" in found.measured[1]
+    assert site.answer(BANDWIDTH, "fabric/switches/*").answer is Met.MET
+    alone = site.answer("fabric/switches/*")
+    assert (alone.answer, alone.nodes) == (Met.MET, 0) and "of no compute node" in alone.reason
+
+
+def test_each_pattern_in_a_run_of_its_own(site):
+    """Catches: a criterion of two runs of the whole site that is met in part."""
+    site.run()
+    site.run(block(test="soak"))
+    assert site.answer(BANDWIDTH, "fabric/soak/*").answer is Met.MET
 
 
 def test_parts_do_not_make_a_whole(site):
@@ -236,7 +275,7 @@ def test_a_site_that_shrank_is_not_whole(site):
     site.run(bad={"/n3/": None})
     site.run(block(NODES[:2]), nodes=NODES[:2])
     found = site.answer("fabric/*/n1/*", "fabric/*/n2/*")
-    assert (found.answer, found.nodes) == (Met.IN_PART, 2) and "2 of 3 nodes" in found.reason
+    assert (found.answer, found.nodes) == (Met.IN_PART, 2) and "on 1 of 3 nodes" in found.reason
 
 
 def test_a_later_run_hides_no_failure(site):
@@ -272,6 +311,15 @@ def test_a_counter_that_a_device_lacks_is_told(site):
     found = site.answer("fabric/*")
     assert found.answer is Met.MET and "3 cells not reported by its device" in found.reason
     assert site.answer("fabric/*/counter.*").answer is Met.UNANSWERED
+
+
+def test_what_passed_only_when_measured_again_is_told():
+    """Catches: transients of which the certificate is silent."""
+    plan = records.plan(block(), nodes=NODES, references=[GATE])
+    cell = CellVerdict(cell="fabric/x", outcome=Outcome.PASS, rule=Rule.TRANSIENT.value, reason="again")
+    found = certificate._Found()
+    found.add(cell, plan.items[0], frozenset({"n1"}), plan, {0})
+    assert found.asides == {"passed only when measured again": 1} and found.answered == {0: {"n1"}}
 
 
 def test_what_is_learnt_is_not_met(site):
@@ -577,6 +625,15 @@ def test_a_swapped_run_is_named(mine, lab, keys, tmp_path):
     other = other_run(lab, tmp_path / "other", keys[0], ("plan.json", '"created": "2026', '"created": "2025'))
     found = certificate.verify(mine, keys[2], [other])
     assert found.differs == "certificate.json" and "not what these runs give" in found.reason
+
+
+@NEEDS_SSH_KEYGEN
+def test_a_damaged_run_is_named(mine, lab, keys, tmp_path):
+    """Catches: a certificate held against a run that is not as it was sealed."""
+    run = Path(shutil.copytree(lab, tmp_path / "run"))
+    (run / "results.jsonl").write_text("")
+    found = certificate.verify(mine, keys[2], [run])
+    assert found.differs == str(run / "results.jsonl") and "changed after sealing" in found.reason
 
 
 def _unsealed(run: Path, _: Path) -> None:
