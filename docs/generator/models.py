@@ -20,7 +20,7 @@ from shakedown.intent.software import SoftwareSource
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.plan import Plan
 from shakedown.records.results import CounterReading, JobRecord, Measurement, OutputRecord, Snapshot
-from shakedown.records.verdict import Verdict
+from shakedown.records.verdict import Certificate, Criteria, Verdict
 from shakedown.references.catalogue import SCOPE_KEYS, Profile, ReferenceEntry
 from shakedown.references.ceilings import Ceiling
 from shakedown.run.server_power import PowerSample
@@ -51,6 +51,8 @@ RUN: tuple[tuple[str, Model], ...] = (
     ("`inventory.json`", Snapshot),
     ("`verdict.json`", Verdict),
     ("`order.json`: what the customer signed before the run", Order),
+    ("`criteria.yml`: what a contract asks", Criteria),
+    ("`certificate.json`: the criteria, each answered", Certificate),
 )
 FORMULAS = inner_models(Ceiling)
 # Meanings of keys whose model has neither a description nor a comment that says it.

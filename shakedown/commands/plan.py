@@ -89,9 +89,8 @@ def plan(
     """
     from shakedown.benchmarks.planning import read_site
     from shakedown.discover.folder import MARK, guesses, notes
-    from shakedown.intent.part import named_nodes, named_rails
     from shakedown.intent.slurm_block import slurm_time
-    from shakedown.plan.scope import WantedScope, with_variables
+    from shakedown.plan.scope import WantedScope, named_nodes, named_rails, with_variables
     from shakedown.plan.time_limits import longest_s
     from shakedown.references.catalogue import MissingReference
     from shakedown.run.folder import run_name

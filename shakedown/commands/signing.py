@@ -1,4 +1,4 @@
-"""`shakedown order`, `seal` and `verify`: sign what is to be measured, seal a run, check it anywhere."""
+"""`shakedown order`, `seal`, `certify` and `verify`: sign what is to be measured, seal it, check it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.arguments import command, console_of
-from shakedown.records.reading import ExitStatus
+from shakedown.records.reading import BadInput, ExitStatus
 from shakedown.records.wording import count, printable
 
 if TYPE_CHECKING:
@@ -89,16 +89,65 @@ def seal(
 
 
 @command(
+    "shakedown certify reports/runs/lab --criteria criteria.yml --signers allowed_signers "
+    "--key ~/.ssh/id_ed25519"
+)
+def certify(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Sealed run folders of one cluster.")],
+    criteria: Annotated[Path, typer.Option(help="The contract's criteria, with the cells that answer each.")],
+    key: Annotated[Path, typer.Option(help="SSH private key to sign the certificate with.")],
+    signers: Annotated[
+        Path, typer.Option(help="Who may seal a run, in the format of ssh's allowed_signers.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")] = Path("certificate"),
+    pdf: Annotated[
+        Path | None, typer.Option(help="Also print its page here, with the Chromium or Chrome of this host.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print certificate.json.")] = False,
+) -> int:
+    """Answer each criterion of a contract by sealed runs; write a signed folder with a page to sign.
+
+    Every run is verified and judged anew. A criterion is MET if all cells of its patterns passed, in all
+    runs, and each pattern has some that the plan requires, on every node of the site in one run. Else it is
+    MET IN PART (in no run of the whole site), WAIVED (it failed, and somebody signed for that), FAILED or
+    NOT ANSWERED.
+
+    Exit status 0: all are met, in runs that passed. 1: one failed. 3: otherwise.
+    """
+    from shakedown.records.base import to_json
+    from shakedown.report import certificate
+
+    made = certificate.certify(runs, criteria, output, key, signers, pdf)
+    if as_json:
+        typer.echo(to_json(made), nl=False)
+    else:
+        style = {"ALL MET": "bold green", "FAILED": "bold red"}.get(made.stamp, "bold yellow")
+        say = console_of(1000)[1]
+        say(f"  {made.reason}", made.stamp, style)
+        for answer in made.answers:
+            say(f"  {answer.id}: {answer.reason}", answer.answer, _STYLE.get(answer.answer, "yellow"))
+        typer.echo(f"certificate: {output / certificate.PAGE}")
+    return {"ALL MET": ExitStatus.PASS, "FAILED": ExitStatus.FAIL}.get(made.stamp, ExitStatus.INCOMPLETE)
+
+
+_STYLE = {"MET": "green", "FAILED": "red"}
+
+
+@command(
     "shakedown verify reports/runs/lab --signers allowed_signers",
     "shakedown verify reports/runs/lab --signers allowed_signers --order order.json",
+    "shakedown verify certificate --signers allowed_signers --runs reports/runs/lab",
 )
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Sealed run folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Sealed run folder, or a certificate.")],
     signers: Annotated[
         Path | None, typer.Option(help="Trusted signers, in the format of ssh's allowed_signers file.")
     ] = None,
     order: Annotated[
         Path | None, typer.Option(help="Your own copy of the order (shakedown order), with its .sig.")
+    ] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Option(help="A run that the certificate is of; each is needed.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
@@ -106,13 +155,22 @@ def verify(
 
     The first file that differs is named; what is not as ordered is named file by file. Then: run, system,
     date, the plan's digest, what the plan holds the system to, and every gate that is no shipped profile's.
+    The criteria of a certificate are answered again from its runs.
 
     Exit status 0: as sealed by a trusted signer, whatever the verdict. 1: something differs. 3: nothing
-    differs, but the signer is unconfirmed because --signers was not given.
+    differs, but --signers was not given, so that the signer is unconfirmed, or --runs of a certificate.
     """
+    from shakedown.report import certificate
     from shakedown.report import seal as bundle
 
-    found = bundle.verify(folder, signers, order)
+    if (folder / certificate.CERTIFICATE).exists():
+        if order is not None:
+            raise BadInput("--order is for a run, and this is a certificate", fix="leave it out", file=folder)
+        found = certificate.verify(folder, signers, runs or ())
+    elif runs:
+        raise BadInput("--runs is for a certificate, and this is none", fix="leave it out", file=folder)
+    else:
+        found = bundle.verify(folder, signers, order)
     if as_json:
         outcome = found.outcome.value if found.outcome else None
         fields = {"authentic": found.authentic, "differs": found.differs, "reason": found.reason}

@@ -29,6 +29,7 @@ from shakedown.records.plan import Plan, Reference
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import BadInput, ExitStatus, read_bytes, read_record, refusal
 from shakedown.records.results import Snapshot
+from shakedown.records.wording import in_unit
 from shakedown.records.writing import write_aside
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
@@ -380,20 +381,21 @@ def held(folder: Path) -> list[str]:
         if not any(reference.gate for reference in gates_of):
             zeros += 1
             continue
-        loosest = min(gates_of, key=_strictness)
-        line = f"{stage} {test} {metric}: {_asked(loosest)}"
+        loosest = min(gates_of, key=strictness)
+        line = f"{stage} {test} {metric}: {asked(loosest)}"
         if len(gates_of) > 1:
             line += f", the loosest of {len(gates_of)}"
         best = strictest.get((test, metric, _share(loosest) is not None))
         if best and best[0].gate != loosest.gate:
-            line += f"; the strictest that is shipped: {_asked(best[0])} ({best[1]})"
+            line += f"; the strictest that is shipped: {asked(best[0])} ({best[1]})"
         found.append(line)
     found.append(f"{zeros} tests and metrics of which none may be counted (0)")
     expected = {f"jobs of {job.kind} expect {_leaves(job.settings)}"[:400]: None for job in jobs.jobs}
     return found + list(expected)
 
 
-def _asked(reference: Reference) -> str:
+def asked(reference: Reference) -> str:
+    """Say what a gate asks and what share of the physical ceiling that is."""
     worst = "at least" if reference.better == "higher" else "at most"
     share = _share(reference)
     of = (
@@ -401,7 +403,7 @@ def _asked(reference: Reference) -> str:
         if share is not None
         else ", no ceiling"
     )
-    return f"{worst} {reference.gate:g} {reference.unit}{of}"
+    return f"{worst} {in_unit(f'{reference.gate:g}', reference.unit)}{of}"
 
 
 def _share(reference: Reference) -> float | None:
@@ -414,12 +416,13 @@ def _strictest() -> dict[tuple[str, str, bool], tuple[Reference, str]]:
     found: dict[tuple[str, str, bool], tuple[Reference, str]] = {}
     for name, entry, reference in _shipped_entries():
         key = (entry.test, entry.metric, _share(reference) is not None)
-        if entry.gates and (key not in found or _strictness(reference) > _strictness(found[key][0])):
+        if entry.gates and (key not in found or strictness(reference) > strictness(found[key][0])):
             found[key] = (reference, name)
     return found
 
 
-def _strictness(reference: Reference) -> float:
+def strictness(reference: Reference) -> float:
+    """Return how much a gate asks beside others of its test and metric: more is stricter."""
     share = _share(reference)
     return share if share is not None else reference.gate * (1 if reference.better == "higher" else -1)
 
@@ -470,7 +473,8 @@ def _gates(plan: Plan, shipped: dict[str, list[Reference]]) -> Iterator[str]:
         if known is None:
             whose = f"{reference.kind.value}, {reference.source}"[:120]
             worst = "at least" if reference.better == "higher" else "at most"
-            yield f"{name}: {worst} {reference.gate:g} {reference.unit}, in no shipped profile ({whose})"
+            gate = in_unit(f"{reference.gate:g}", reference.unit)
+            yield f"{name}: {worst} {gate}, in no shipped profile ({whose})"
         elif reference not in known:
             yield f"{name}: {difference(known[0], reference)}"
         elif name in used - required:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import yaml
@@ -76,10 +77,13 @@ def _keys(node: yaml.Node, at: At, seen: set[int]) -> Iterator[tuple[At, int]]:
 def parse_strict(path: Path) -> tuple[Any, Lines]:
     """Return a file's plain data and the line of each value.
 
-    Raises BadInput: it is not YAML of mappings, lists and plain values, or uses anchors, tags or a key twice.
+    Raises OSError, and BadInput: it is no plain file, not YAML of mappings, lists and plain values, or uses
+    anchors, tags or a key twice.
     """
-    if (size := path.stat().st_size) > MAX_BYTES:
-        raise BadInput(f"{size} bytes are too many", fix=f"keep it below {MAX_BYTES}", file=path)
+    if not S_ISREG((found := path.stat()).st_mode):  # a pipe never ends
+        raise BadInput("is no plain file", fix="give a file of YAML", file=path)
+    if found.st_size > MAX_BYTES:
+        raise BadInput(f"{found.st_size} bytes are too many", fix=f"keep it below {MAX_BYTES}", file=path)
     data, loader = path.read_bytes(), None
     try:
         text = data.decode()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -271,18 +271,21 @@ class Waiver(Record):
 
     def covers(self, cell: str) -> bool:
         """Whether a cell is of the pattern."""
-        return _pattern(self.cells).fullmatch(cell) is not None
+        return cell_pattern(self.cells).fullmatch(cell) is not None
 
 
 @lru_cache
-def _pattern(text: str) -> re.Pattern[str]:
-    """Return a pattern with * and ? as an expression; no number is taken for a part of a longer one."""
-    parts = text.split("*")
-    exact = ["".join("." if char == "?" else re.escape(char) for char in part) for part in parts]
-    found = exact[0]
-    for (before, after), own in zip(pairwise(parts), exact[1:], strict=True):
-        found += ("(?![0-9])" if before[-1:].isdigit() else "") + ".*"
-        found += ("(?<![0-9])" if after[:1].isdigit() else "") + own
+def cell_pattern(text: str) -> re.Pattern[str]:
+    """Return a pattern with * and ? as an expression; no number is taken for a part of a longer one.
+
+    What stands between two * is looked for from the left and once, so many of them cost no more time.
+    """
+    first, *others = ["".join("." if c == "?" else re.escape(c) for c in part) for part in text.split("*")]
+    before = "".join("(?![0-9])" if part[-1:].isdigit() else "" for part in [first] if others)
+    found = first + before
+    for number, own in enumerate(others, start=1):
+        begin, end = ("(?<![0-9])" if own[:1].isdigit() else ""), ("(?![0-9])" if own[-1:].isdigit() else "")
+        found += f".*{begin}{own}" if number == len(others) else f"(?>.*?{begin}{own}{end})"
     return re.compile(found, re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""What was decided: `verdict.json`."""
+"""What was decided: `verdict.json`; a contract's `criteria.yml`, and `certificate.json` that answers them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import re
 from array import array
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import overload
+from typing import Annotated, Literal, overload
 
 from pydantic import ConfigDict, Field
 
-from shakedown.records.base import Document, Name, Outcome, Params, Record, Stage, params_text, to_json
+from shakedown.records.base import Document, Name, Outcome, Params, Record, Stage, params_text, shape, to_json
 from shakedown.records.pairs import AllPairs, PairsAcross
 from shakedown.records.plan import PlanItem
 from shakedown.records.wording import where
@@ -260,3 +261,106 @@ def verdict_says(content: bytes, verdict: Verdict) -> bool:
         return True
     short = b'"more_cells":' in content or len(verdict.cells) <= _IN_FULL
     return not short and content == to_json(verdict, {"more_cells"})
+
+
+_Line = Annotated[
+    str, shape(r"^[^\x00-\x1f\x7f]+$", "a text on one line", "each pair has 90 % of the rate", max_length=400)
+]
+
+
+class Criterion(Record):
+    """One criterion of a contract, and the cells that answer it."""
+
+    # Short, as the contract numbers it.
+    id: Annotated[
+        str,
+        shape(r"^[A-Za-z0-9][A-Za-z0-9_.:/()-]*$", "a short text without blanks", '"B.2.1"', max_length=24),
+    ]
+    text: _Line  # what the contract asks
+    # Patterns of cell ids with * and ?, as those of waivers. Each must be answered by itself.
+    cells: tuple[
+        Annotated[
+            str,
+            shape(
+                r"^[^\x00-\x1f\x7f\[\]]+$",
+                "a pattern of STAGE/TEST/METRIC/NODES/RAIL/DIRECTION/PARAMETERS with * and ?",
+                "fabric/ib_write_bw/bandwidth/*",
+                max_length=300,
+            ),
+        ],
+        ...,
+    ] = Field(min_length=1, max_length=100)
+    # Runs that must each answer it; none: any of them may. What fails in another one counts all the same.
+    runs: tuple[Name, ...] = ()
+
+
+class Criteria(Record):
+    """What a contract asks (`criteria.yml`)."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    contract: _Line  # its title
+    criteria: tuple[Criterion, ...] = Field(min_length=1, max_length=500)
+
+
+class Met(StrEnum):
+    """The answer to a criterion."""
+
+    MET = "MET"
+    IN_PART = "MET IN PART"  # but by no run on all nodes of the site
+    WAIVED = "WAIVED"  # it failed, and a person signed for that
+    UNANSWERED = "NOT ANSWERED"
+    FAILED = "FAILED"
+
+
+class Answer(Record):
+    """A criterion, and what the runs say of it."""
+
+    id: str  # the criterion's
+    text: str  # the criterion's
+    answer: Met  # in one word
+    reason: str  # for that answer
+    outcomes: dict[Outcome, int]  # of all cells that it asks for, in all runs
+    nodes: int  # of the site: those on which a cell passed that the plan requires
+    measured: tuple[str, ...]  # each test and metric that answers, with its worst value and loosest gate
+
+
+class CertifiedRun(Record):
+    """A run as the certificate has it."""
+
+    run: Name
+    system: Name
+    profile: Name | None
+    # SHA-256 of its SHA256SUMS.
+    sums: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    signer: str  # of its seal
+    planned: str  # RFC 3339, UTC
+    measured: str  # when its first and its last job began
+    nodes: int  # that it judges
+    of_nodes: int  # of its site
+    scope: str  # in words
+    outcome: Outcome  # of the whole run
+    reason: str  # of the outcome
+    # How it stands to the order that lies in it.
+    order: Literal["as ordered", "not as ordered", "not ordered"]
+    ordered_by: str  # who signed that order
+    doubts: tuple[str, ...]  # for which what passed in it counts for nothing
+    waivers: tuple[str, ...]  # of its plan
+    exclusions: tuple[str, ...]  # what its plan leaves out, or says that a reader must know
+    gates: tuple[str, ...]  # that no shipped profile has
+    unasked: dict[Outcome, int]  # its required cells that no criterion asks for
+
+
+class Certificate(Document):
+    """A contract's criteria, each answered (`certificate.json`)."""
+
+    contract: str  # its title
+    # SHA-256 of `criteria.yml`.
+    criteria: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    certified: str  # RFC 3339, UTC
+    system: Name
+    nodes: int  # of the site, by the largest of its plans
+    # All answers in one word; reservations: in part, or in runs that did not pass as a whole.
+    stamp: Literal["ALL MET", "MET WITH RESERVATIONS", "NOT ALL MET", "FAILED"]
+    reason: str  # for that word
+    runs: tuple[CertifiedRun, ...]
+    answers: tuple[Answer, ...]

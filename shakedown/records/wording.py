@@ -373,7 +373,7 @@ BLAMES: dict[str, Blame] = {
         "ping -I NETDEV ADDRESS, both ways; nft list ruleset",
     ),
     "long-died": Blame(
-        "{node} {netdev} ({rail}) reaches {owner} with short packets alone, at the job's begin with long ones",
+        "{node} {netdev} ({rail}) reaches {owner} with short packets alone, before the job with long ones",
         (
             "a datagram of the MTU before the job, answered",
             "the same after it, unanswered; a connection, opened",

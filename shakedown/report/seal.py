@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -57,11 +57,12 @@ class Verification:
     facts: Mapping[str, str] = field(default_factory=dict)
     gates: Sequence[str] = ()
     held: Sequence[str] = ()
+    derived: bool = True  # whether what it says was derived again, and not only as it was signed
 
     @property
     def authentic(self) -> bool:
-        """Whether every byte is as a known signer sealed it."""
-        return self.differs is None and self.signer is not None
+        """Whether every byte is as a known signer sealed it, and follows from what was measured."""
+        return self.differs is None and self.signer is not None and self.derived
 
 
 def seal(folder: Path, key: Path) -> None:
@@ -110,6 +111,11 @@ def seal(folder: Path, key: Path) -> None:
     for name in names:
         if ASIDE.fullmatch(name.rpartition("/")[2]):
             raise BadInput("is being written", fix="wait for its writer, another seal?", file=folder / name)
+    write_seal(folder, names, key)
+
+
+def write_seal(folder: Path, names: Sequence[str], key: Path) -> None:
+    """Write the checksums of these files of a folder, and their signature. Raises BadInput."""
     sums = "".join(
         f"{hashlib.sha256(_content(folder / name)).hexdigest()}  {name}\n" for name in names
     ).encode()
@@ -122,7 +128,12 @@ def seal(folder: Path, key: Path) -> None:
         raise BadInput("was sealed by another process as well", fix="seal it again, alone", file=folder)
 
 
-def verify(folder: Path, signers: Path | None, order: Path | None = None) -> Verification:
+def verify(
+    folder: Path,
+    signers: Path | None,
+    order: Path | None = None,
+    look: Callable[[Path, str | None, dict[str, str]], None] | None = None,
+) -> Verification:
     """Recompute checksums, signature, verdict and report of a bundle, and hold it against an order.
 
     Raises BadInput for what is no bundle or no order at all.
@@ -132,23 +143,44 @@ def verify(folder: Path, signers: Path | None, order: Path | None = None) -> Ver
         signers: who is trusted, in ssh's allowed_signers format. Without it only the integrity of signatures
             is checked: the signer stays unconfirmed.
         order: what was ordered, as its signer gave it.
+        look: is shown the copy of a bundle that does not differ, its signer, and its files' SHA-256.
     """
     ordered = read_order(order, signers) if order is not None else None
+
+    def judged(copy: Path, signer: str | None, recorded: dict[str, str]) -> Verification:
+        found = _judged(copy, signer, recorded, ordered)
+        # A bundle that differs may hold anything.
+        if found.differs and not found.findings:
+            return found
+        if look and not found.differs:
+            look(copy, signer, recorded)
+        return replace(found, facts=orders.facts(copy), gates=orders.gates(copy), held=orders.held(copy))
+
+    return as_sealed(folder, signers, judged)
+
+
+def as_sealed(
+    folder: Path, signers: Path | None, look: Callable[[Path, str | None, dict[str, str]], Verification]
+) -> Verification:
+    """Return what `look` says of a sealed folder's copy, its signer and SHA-256; or what is not as sealed.
+
+    Raises BadInput for what is not sealed, and as `look` does.
+    """
     sums = read_bytes(folder / SUMS)  # else it is no bundle
     recorded = _parse_sums(sums, folder / SUMS)
     if flaw := _others(folder, recorded) or _unsigned(folder, sums, signers)[1]:
-        return _differs(*flaw)
+        return differs(*flaw)
     with tempfile.TemporaryDirectory(prefix="shakedown-verify-") as private:
         # Who owns the bundle could show other bytes to who judges it than to who hashed it.
         copy = Path(private) / folder.resolve().name
         try:
             digests = _copied(folder, copy, recorded)
-            found = _verified(copy, digests, signers, ordered)
-            # A bundle that differs may hold anything.
-            if found.differs and not found.findings:
-                return found
-            told = orders.facts(copy), orders.gates(copy), orders.held(copy)
-            return replace(found, facts=told[0], gates=told[1], held=told[2])
+            sums = read_bytes(copy / SUMS)
+            recorded = _parse_sums(sums, copy / SUMS)
+            if changed := _changed(copy, recorded, digests):
+                return differs(*changed)
+            signer, unsigned = _unsigned(copy, sums, signers)
+            return differs(*unsigned) if unsigned else look(copy, signer, recorded)
         except BadInput as refused:
             file = Path(refused.file) if refused.file else None
             if file and file.is_relative_to(copy):
@@ -204,22 +236,15 @@ def _copied(folder: Path, copy: Path, recorded: Mapping[str, str]) -> dict[str, 
     return digests
 
 
-def _verified(
+def _judged(
     folder: Path,
-    digests: dict[str, str],
-    signers: Path | None,
+    signer: str | None,
+    recorded: dict[str, str],
     ordered: tuple[Order, bytes, str | None] | None,
 ) -> Verification:
-    sums = read_bytes(folder / SUMS)
-    recorded = _parse_sums(sums, folder / SUMS)
-    if changed := _changed(folder, recorded, digests):
-        return _differs(*changed)
-    signer, unsigned = _unsigned(folder, sums, signers)
-    if unsigned:
-        return _differs(*unsigned)
     verdict = judge_folder(folder)
     if stale := _not_derived(folder, verdict, recorded):
-        return _differs(*stale)
+        return differs(*stale)
     reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed from the raw files"
     if signer is None:
         reason += "; signature intact, but the signer was not checked: give --signers"
@@ -230,7 +255,7 @@ def _verified(
     what, content, who = ordered
     findings = tuple(order_findings(folder, what, content, recorded))
     if findings:
-        return _differs(findings[0].file, f"not as ordered: {findings[0]}", findings)
+        return differs(findings[0].file, f"not as ordered: {findings[0]}", findings)
     reason += f"; as ordered by {who or 'a signer that was not checked'}: plan, nodes, times and outputs"
     return Verification(None, reason, signer, verdict.outcome)
 
@@ -285,7 +310,8 @@ def changed_since(folder: Path) -> str:
     return found[1] if found else ""
 
 
-def _differs(name: str, reason: str, findings: tuple[SealFinding, ...] = ()) -> Verification:
+def differs(name: str, reason: str, findings: tuple[SealFinding, ...] = ()) -> Verification:
+    """Return that a file is not what was sealed or ordered, and why."""
     return Verification(printable(name)[:500], printable(reason)[:1000], None, None, findings)
 
 

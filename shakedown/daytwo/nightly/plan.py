@@ -10,9 +10,9 @@ from shakedown.benchmarks.base.contract import EveryNight, NodeAlone, NotAtNight
 from shakedown.benchmarks.planning import jobs_of_site, make_plan
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.intent.acceptance import AcceptanceBase
-from shakedown.intent.part import named_nodes, named_rails, part_of
 from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests
+from shakedown.plan.scope import named_nodes, named_rails, part_of
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Stage
 from shakedown.records.plan import Plan, PlanItem, PlanScope, Reference

@@ -5,6 +5,7 @@ The BMCs here are a small HTTPS server and a script in ipmitool's place; no real
 
 import base64
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,6 +195,12 @@ def test_a_file_of_bmcs_that_is_none_is_refused_without_its_values(change, bmc, 
     with pytest.raises(BadInput) as told:
         read_bmcs(file)
     assert "bmcs.n1." in str(told.value) and str(next(iter(change.values()))) not in str(told.value)
+
+
+def test_a_pipe_of_bmcs_is_refused(tmp_path):
+    """Catches: a wait for a pipe that nobody writes."""
+    os.mkfifo(tmp_path / "pipe")
+    refused("is no plain file", read_bmcs, tmp_path / "pipe")
 
 
 def test_a_password_that_others_can_read_is_refused(bmc):

@@ -195,9 +195,7 @@ def test_a_rail_that_loses_whole_packets_in_the_job_decides_nothing():
     way = {"rail": "rail0", "to": "n1"}
     well, cut = (reading(at, answered=[way], answered_long=of) for at, of in ((10, [way]), (70, [])))
     problem = judged(well, cut).problem
-    assert (
-        "n2 fab0 (rail0) reaches n1 with short packets alone, at the job's begin with long" in problem.message
-    )
+    assert "n2 fab0 (rail0) reaches n1 with short packets alone, before the job with long" in problem.message
     assert judged(well, well).problem is None
     assert judged(cut, cut).problem is None, "a firewall keeps such answers back"
     assert judged(well, reading(70, answered=[way])).problem is None, "an older release did not ask"

@@ -58,6 +58,12 @@ references:
   - {id: write, stage: fabric, test: ib_write_bw, metric: bandwidth, value: 380, tolerance: 0.02, unit: Gb/s,
      better: higher, kind: measured, source: made up}
 """
+CRITERIA = """\
+schema: 1
+contract: Contract 7, annex B
+criteria:
+  - {id: B.1, text: Each pair has its bandwidth, cells: [fabric/*/bandwidth/*]}
+"""
 
 
 def recorded(name: str, run: Path) -> None:
@@ -154,10 +160,14 @@ def prepare(line, furnished, tmp_path, monkeypatch, shakedown) -> None:
             shakedown("drain", "propose", "reports/runs/night", "--act", "--max-fraction", "1")
         if "end-retest" in line:
             shakedown("drain", "begin-retest", "n1", "--partner", "n2", "--partner", "n3", "--act")
-    if " verify " in line:
+    if " verify " in line or " certify " in line:
         ordered = ("--hosts", "known_hosts", "--user", "1000", "--output", "order.json")
         shakedown("order", "reports/runs/lab", "--key", place / ".ssh/id_ed25519", *ordered)
         shakedown("seal", "reports/runs/lab", "--key", place / ".ssh/id_ed25519")
+        (place / "criteria.yml").write_text(CRITERIA)
+    if " verify certificate " in line:
+        keys = ("--key", place / ".ssh/id_ed25519", "--signers", "allowed_signers")
+        shakedown("certify", "reports/runs/lab", "--criteria", "criteria.yml", *keys)
 
 
 @pytest.mark.parametrize("line", [line for line in EXAMPLES if not line.startswith(NEEDS_A_CLUSTER)])

@@ -1,7 +1,7 @@
 """What is planned of the links between switches, and what is said of a switch that must not be touched."""
 
 from shakedown.benchmarks.planning import site_of
-from shakedown.intent.part import part_of
+from shakedown.plan.scope import part_of
 from shakedown.references.files import load_catalogue
 from tests.kit.refusal import refused
 from tests.kit.site import WHERE, hosts, plan_site

@@ -8,10 +8,9 @@ import pytest
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.benchmarks.nccl.settings import NcclSweep
 from shakedown.benchmarks.planning import make_plan, read_site, site_of
-from shakedown.intent.part import named_nodes, named_rails, partners
 from shakedown.intent.software import SoftwareSource
 from shakedown.judge.verdict import judge
-from shakedown.plan.scope import WantedScope
+from shakedown.plan.scope import WantedScope, named_nodes, named_rails, partners
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.reading import BadInput
 from shakedown.references.of_site import catalogue_of_site
