@@ -49,12 +49,13 @@ def judged_from_raw(run: Path) -> tuple[Verdict, str]:
     report are set aside then, except in a sealed run: they would go on saying PASS.
     """
     from shakedown.collect.run import hold_against_raw
-    from shakedown.judge.judged import judge_folder
-    from shakedown.run.folder import JUDGED, SUMS, set_aside
+    from shakedown.judge.judged import verdict_on
+    from shakedown.run.folder import JUDGED, SUMS, Run, set_aside
 
     try:
-        notice = hold_against_raw(run)
-        return judge_folder(run, simulated=True), notice
+        opened = Run(run, simulated=True)
+        notice = hold_against_raw(opened)
+        return verdict_on(opened), notice
     except BadInput:
         if not (run / SUMS).exists():
             with contextlib.suppress(OSError):  # a folder that only lets itself be read
@@ -143,8 +144,9 @@ def report(
     """Write report.html, junit.xml, metrics.prom and report.md. Exit status 0 PASS, 1 FAIL, 3 otherwise."""
     from shakedown.collect.run import hold_against_raw
     from shakedown.report.write import report as write
+    from shakedown.run.folder import Run
 
-    hold_against_raw(run)
+    hold_against_raw(Run(run, simulated=True))
     written = write(run, output)
     say = console_of(240)[1]
     say(f"  {written.reason}", written.outcome.value, f"bold {_COLOUR[written.outcome.value]}")
@@ -177,8 +179,9 @@ def export(
     wanted = [(to_csv, made.as_csv), (to_parquet, made.as_parquet)]
     if not any(path for path, _ in wanted):
         raise BadInput("nothing to write", fix="give --csv FILE or --parquet FILE")
-    hold_against_raw(run)
-    judged = judge_run(Run(run, simulated=True))
+    opened = Run(run, simulated=True)
+    hold_against_raw(opened)
+    judged = judge_run(opened)
     for path, as_file in wanted:
         if path is not None:
             write_aside(path, as_file(made.rows(judged.run.plan, judged.cells)))

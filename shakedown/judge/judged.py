@@ -18,7 +18,7 @@ from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CauseVerdict, Verdict
-from shakedown.run.folder import Run, jobs_that_ran
+from shakedown.run.folder import Run
 
 # With two nodes neither can be told from its partner.
 _FEWEST_NODES = 3
@@ -128,10 +128,10 @@ def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
     Raises:
         BadInput: a line cannot be read.
     """
-    if (snapshot := run.snapshot()) is not None:
-        run.problems.extend(snapshot_flaws(snapshot, jobs_that_ran(run.folder), run.plan))
+    if run.snapshot is not None:
+        run.problems.extend(snapshot_flaws(run.snapshot, run.ran, run.plan))
     with suppress(BadInput):  # collecting has refused it
-        run.problems.extend(paths_flaws(run.folder, jobs_that_ran(run.folder), run.plan))
+        run.problems.extend(paths_flaws(run.own_paths or (), run.ran, run.plan))
     run.problems.extend(run.strays())
     passing = CausesOfRun(run.plan)
     measurements, counters = passing.measurements(run.measurements()), passing.counters(run.counters())
@@ -141,8 +141,14 @@ def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
     return JudgedRun(run, judge_cells(run.plan, kept, read), kept, read, passing)
 
 
-def judge_folder(folder: Path, *, simulated: bool = False) -> Verdict:
-    """Read a run folder, which may be `simulated` if so said, and judge it. Raises BadInput."""
+def verdict_on(run: Run) -> Verdict:
+    """Return the verdict on a run. Raises BadInput: a line cannot be read."""
     # The cells are gone when the search for cycles resumes: it would walk through all of them.
     with no_cycle_search():
-        return judge_run(Run(folder, simulated=simulated)).verdict
+        return judge_run(run).verdict
+
+
+def judge_folder(folder: Path, *, simulated: bool = False) -> Verdict:
+    """Read a run folder, which may be `simulated` if so said, and judge it. Raises BadInput."""
+    with no_cycle_search():  # reading a large plan makes no cycle either
+        return verdict_on(Run(folder, simulated=simulated))

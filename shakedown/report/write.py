@@ -60,7 +60,7 @@ def read(folder: Path) -> ReportSource:
         plan=run.plan,
         measurements=judged.measurements,
         counters=judged.counters,
-        inventory=run.inventory(),
+        inventory=run.inventory,
         judged=judged.cells,
         verdict=verdict,
         trainings=read_trainings(folder, judged.measurements),

@@ -64,11 +64,11 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
     if changed := changed_since(folder):
         raise BadInput(changed, fix="take in the run as it was sealed", file=folder)
     with no_cycle_search():
-        notice = hold_against_raw(folder)
         run = Run(folder)
+        notice = hold_against_raw(run)
         judged = judge_run(run, keep=True)
         values = node_values(judged.cells)
-        inventory = run.inventory()
+        inventory = run.inventory
     if run.problems:
         raise BadInput(run.problems[0], fix="shakedown collect RUN reads it again", file=folder)
     if not values:

@@ -92,7 +92,7 @@ def read_side(name: str, folder: Path, network: str = "") -> SweepSide:
             fix="restore the run's own",
             file=folder / JOBS,
         )
-    plan, inventory = run.plan, run.inventory()
+    plan, inventory = run.plan, run.inventory
     if inventory is not None and inventory.run != plan.run:
         raise BadInput(f"is of run {inventory.run!r}", fix="restore the run's own", file=folder / INVENTORY)
     return SweepSide(

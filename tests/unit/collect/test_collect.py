@@ -15,7 +15,7 @@ from shakedown.benchmarks.perftest.mesh.spec import Operation
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings
-from shakedown.collect.run import collect, gather
+from shakedown.collect.run import collect
 from shakedown.evidence.job_folder import journal
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode.counters import main as count
@@ -30,6 +30,7 @@ from tests.kit.files import edited
 from tests.kit.job import leave_the_rest, write_job
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
 from tests.kit.refusal import refused
+from tests.kit.run import gather
 
 GOLDEN = Path(__file__).parent / "lab_job"
 JOB, PAIR = "raw/fabric.ib_write_bw.a1", ["n1", "n2"]
