@@ -252,8 +252,11 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
 
 
 def write_verdict(folder: Path, verdict: Verdict) -> None:
-    """Write `verdict.json` into a run folder."""
-    write_aside(folder / VERDICT, to_json(verdict))
+    """Write `verdict.json` into a run folder, which a sealed run only lets be done again."""
+    path, content = folder / VERDICT, to_json(verdict)
+    if not path.is_file() or read_bytes(path) != content:
+        refuse_sealed(folder, "judge it")
+        write_aside(path, content)
 
 
 def run_name(folder: Path) -> str:
@@ -368,9 +371,6 @@ def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str
     found: list[str] = []
     waiting = [""]
     while waiting:
-        if len(found) > MOST_FILES:
-            most = f"holds more than {MOST_FILES} files"
-            raise BadInput(most, fix="remove what is not the run's", file=folder)
         inside = waiting.pop()
         entries = islice(os.scandir(folder / inside), MOST_FILES + 1)
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -384,6 +384,9 @@ def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str
                 flaws.append(flaw)
             else:
                 raise flaw
+        if len(found) > MOST_FILES:
+            most = f"holds more than {MOST_FILES} files"
+            raise BadInput(most, fix="remove what is not the run's", file=folder)
     yield from sorted(set(found) - {SUMS, SIGNATURE})
 
 

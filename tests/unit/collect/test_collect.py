@@ -20,6 +20,7 @@ from shakedown.evidence.job_folder import journal
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot
+from shakedown.records.base import to_json
 from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.report import seal as bundle
@@ -82,7 +83,7 @@ def test_a_result_that_the_raw_files_do_not_give_is_found(run, tmp_path, name):
     forged = content.replace("0.15", "0.16") if name == "results.jsonl" else content.replace("5000", "5001")
     assert forged != content
     (run / name).write_text(forged)
-    write_verdict(run, judge_folder(run))
+    (run / "verdict.json").write_bytes(to_json(judge_folder(run)))
     refused("is not what the raw files give", bundle.seal, run, tmp_path / "key")
     # Whoever has the key need not ask this program to sign.
     (run / "SHA256SUMS").unlink()
