@@ -163,11 +163,10 @@ def gather(run: Run) -> tuple[list[Measurement], list[CounterReading]]:
         BadInput: the jobs cannot be read, `raw` is a link, or a job is of another run. Any other file
             that cannot be read is no such error: its cells get no value and the reason.
     """
-    place = run.folder.absolute()  # a relative name could be part of some other word
     with one_reading() as changed:
-        measurements, counters = _gathered(place, run)
-    unsteady = {path.parent.name: path.name for path in sorted(changed) if path.parent.parent == place / RAW}
-    told = str(place)
+        measurements, counters = _gathered(run)
+    raw, told = run.place / RAW, str(run.place)
+    unsteady = {path.parent.name: path.name for path in sorted(changed) if path.parent.parent == raw}
 
     def without(text: str) -> str:
         return text.replace(f"{told}/", "").replace(told, "the run's folder")
@@ -210,8 +209,8 @@ class _Known:
     most: int  # records of a job's journals
 
 
-def _gathered(folder: Path, run: Run) -> tuple[list[Measurement], list[CounterReading]]:
-    plan, jobs = run.plan, run.planned_jobs
+def _gathered(run: Run) -> tuple[list[Measurement], list[CounterReading]]:
+    folder, plan, jobs = run.place, run.plan, run.planned_jobs
     measurements: list[Measurement] = []
     counters: list[CounterReading] = []
     said: list[tuple[Stage, Told]] = []
@@ -243,7 +242,7 @@ def _gathered(folder: Path, run: Run) -> tuple[list[Measurement], list[CounterRe
     counters = without_the_idle(plan, counters, measurements)
     for stage, switch, flaw in unread:
         measurements.extend(uncounted(plan, stage, SWITCHES, switch, flaw))
-    measurements.extend(m for one in BENCHMARKS if one.gather is not None for m in one.gather(plan, folder))
+    measurements.extend(m for one in BENCHMARKS if one.gather is not None for m in one.gather(run))
     measurements = without_copies(measurements, digests)
     measurements = without_one_for_two(folder, measurements, jobs)
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
@@ -341,7 +340,7 @@ def _job(run: Run, specs: Mapping[str, JobSpec], folder: str) -> JobRecord | Non
         job=None,
         state="UNKNOWN",
         attempt=max(attempt, 1),
-        problem=_parse(run.folder / RAW / folder, record),
+        problem=_parse(run.place / RAW / folder, record),
     )
 
 

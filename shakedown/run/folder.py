@@ -81,6 +81,7 @@ class Run:
         if not folder.is_dir():
             raise BadInput("is not a run folder", fix="name a folder that holds plan.json", file=folder)
         self.folder = folder
+        self.place = folder.absolute()  # a relative name could be part of some other word
         self.problems: list[str] = _foreign(folder / RAW / FOREIGN)
         self.plan = read_record(folder / PLAN, Plan)
         if self.plan.simulated and not simulated:
@@ -139,7 +140,7 @@ class Run:
     @cached_property
     def job_records(self) -> dict[str, JobRecord | Exception]:
         """What Slurm said of each job, by its folder below `raw/`; where that cannot be read, why not."""
-        return {folder.name: _job_record(folder) for folder in job_folders(self.folder)}
+        return {folder.name: _job_record(folder) for folder in job_folders(self.place)}
 
     @property
     def ran(self) -> list[JobRecord]:
