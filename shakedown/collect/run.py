@@ -216,9 +216,9 @@ def _gathered(run: Run) -> tuple[list[Measurement], list[CounterReading]]:
     said: list[tuple[Stage, Told]] = []
     digests: list[tuple[str, str]] = []
     specs, most = {spec.name: spec for spec in jobs.jobs}, most_records(plan)
-    # One that is damaged and no planned job's has no cell that it could measure.
     if (folder / RAW).is_symlink():
         raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
+    # One that is damaged and no planned job's has no cell that it could measure.
     records = [(name, job) for name in run.job_records if (job := _job(run, specs, name)) is not None]
     shared = shared_jobs(records)
     tests, clocks, gpus = counter_tests(jobs.jobs), clocks_ahead(run.snapshot), gpus_of(folder, jobs)

@@ -46,13 +46,15 @@ def judged_from_raw(run: Path) -> tuple[Verdict, str]:
     report are set aside then, except in a sealed run: they would go on saying PASS.
     """
     from shakedown.collect.run import hold_against_raw
-    from shakedown.judge.judged import verdict_on
+    from shakedown.judge.judged import judge_run
+    from shakedown.records.program import no_cycle_search
     from shakedown.run.folder import JUDGED, SUMS, Run, set_aside
 
     try:
-        opened = Run(run, simulated=True)
-        notice = hold_against_raw(opened)
-        return verdict_on(opened), notice
+        with no_cycle_search():  # until the cells are gone: it would walk through all of them
+            opened = Run(run, simulated=True)
+            notice = hold_against_raw(opened)
+            return judge_run(opened).verdict, notice
     except BadInput:
         if not (run / SUMS).exists():
             with contextlib.suppress(OSError):  # a folder that only lets itself be read

@@ -141,14 +141,8 @@ def judge_run(run: Run, *, keep: bool = False) -> JudgedRun:
     return JudgedRun(run, judge_cells(run.plan, kept, read), kept, read, passing)
 
 
-def verdict_on(run: Run) -> Verdict:
-    """Return the verdict on a run. Raises BadInput: a line cannot be read."""
-    # The cells are gone when the search for cycles resumes: it would walk through all of them.
-    with no_cycle_search():
-        return judge_run(run).verdict
-
-
 def judge_folder(folder: Path, *, simulated: bool = False) -> Verdict:
     """Read a run folder, which may be `simulated` if so said, and judge it. Raises BadInput."""
-    with no_cycle_search():  # reading a large plan makes no cycle either
-        return verdict_on(Run(folder, simulated=simulated))
+    # The cells are gone when the search for cycles resumes: it would walk through all of them.
+    with no_cycle_search():
+        return judge_run(Run(folder, simulated=simulated)).verdict
