@@ -20,6 +20,7 @@ from shakedown.daytwo.nightly.playbook import NightlyConfig
 from shakedown.nos import registry
 from shakedown.references.catalogue import Profile, ReferenceEntry
 from shakedown.references.files import load_profile
+from tests.unit.docs.test_prose import hand_written
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,6 +42,13 @@ def test_the_pages_are_what_their_sources_say(pages):
         name for name in pages if not (ROOT / name).is_file() or (ROOT / name).read_text() != pages[name]
     ]
     assert not stale, "run make docs"
+
+
+@pytest.mark.slow
+def test_what_says_that_it_was_generated_was(pages):
+    """Catches: a page of prose that says so, and is held to nothing that holds for prose."""
+    says = {p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md") if p not in hand_written()}
+    assert says == {name for name in pages if name.startswith("docs/") and name.endswith(".md")}
 
 
 @pytest.mark.slow
