@@ -11,7 +11,7 @@ import sys
 from shakedown.benchmarks.gpu_rate.output import RUN_TO_RUN
 from shakedown.statistics.robust import behind_fellows, behind_itself
 
-# Between cards 0.93 % (the first ten H200 of fourteen, reference h200-rate-bf16; four of one host 653.9, 664.6, 665.1, 656.8). One
+# Between cards 0.93 % (the first ten H200 of fourteen, reference h200-rate-bf16). One
 # card from run to run: 0.12 % in recorded series, 0.33 % in the worst four runs; days apart nobody measured.
 BETWEEN, CARDS, LOSSES = (0.0093, 12), 8, (0.0, 0.005, 0.007, 0.01, 0.02, 0.03, 0.05)
 

@@ -17,25 +17,22 @@ from shakedown.collect.switches import SWITCHES, implied, set_back, switch_count
 from shakedown.collect.twice import gpus_of, own_digests, without_copies, without_one_for_two
 from shakedown.evidence.job_folder import Lost, as_kept, journal, lost_files, shared_jobs, told_by_tasks
 from shakedown.evidence.window import clocks_ahead, paths_flaws, stage_windows
-from shakedown.plan.flow_paths import PATHS, FlowPath, known_paths, lines_of_paths, read_paths
+from shakedown.plan.flow_paths import PATHS, FlowPath, known_paths, lines_of_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.base import Stage
 from shakedown.records.plan import Plan
-from shakedown.records.reading import BadInput, one_reading, open_plain, read_evidence, read_record
+from shakedown.records.reading import BadInput, one_reading, open_plain, read_evidence
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
 from shakedown.records.wording import count, ended, printable
 from shakedown.records.writing import write_aside
 from shakedown.run.folder import (
     COLLECTED,
     COUNTERS,
-    JOBS,
     LONGEST_LINE,
-    PLAN,
     RAW,
     REFUSED,
     RESULTS,
-    job_folders,
-    jobs_that_ran,
+    Run,
     lines_of,
     redact_folder,
     refuse_sealed,
@@ -45,59 +42,52 @@ from shakedown.run.folder import (
 )
 
 
-def has_jobs(folder: Path) -> bool:
-    """Return whether a run has jobs. One without (a simulation, a case written by hand) has no raw files."""
-    return (folder / JOBS).exists() and bool(read_record(folder / JOBS, Jobs).jobs)
+def uncollected(run: Run) -> tuple[str, str, int] | None:
+    """Return which of results and counters is not what the raw files give, how, and in how many lines.
 
-
-def uncollected(folder: Path) -> tuple[str, str] | None:
-    """Return the first of results and counters that is not what the raw files give, and how it differs.
-
-    A run without jobs has no source but its results. Raises BadInput as `gather` does.
+    Raises BadInput as `gather` does.
     """
-    if not has_jobs(folder):
-        return None
-    for name, lines in _files(*gather(folder)):
-        differing, first = _held_against(folder / name, lines)
+    for name, lines in _files(*gather(run)):
+        path = run.folder / name
+        differing, first = _held_against(path, lines) if path.exists() else _compared((), lines)
         if differing:
-            return name, first
+            return name, first, differing
     return None
 
 
-def hold_against_raw(folder: Path) -> str:
+def hold_against_raw(run: Run) -> str:
     """Hold a run's results against its raw files; return a notice where either is missing.
 
     Raises:
         BadInput: they differ, or the raw files cannot be read.
     """
-    left = sum(1 for _ in (folder / RAW).glob("*/job.json"))
-    if not (collected := (folder / RESULTS).exists()) and not left:
-        return ""  # nothing was collected, so nothing can pass
-    if collected and not (has_jobs(folder) and left):
+    left = count(len(run.job_records), "job")
+    if not (run.folder / RESULTS).exists():
+        if not run.job_records:
+            return ""  # nothing was collected, so nothing can pass
+        why = _not_collectable(run)
+        return f"the raw files of {left} {why or f'were not collected: run shakedown collect {run.folder}'}"
+    if not (run.has_jobs and run.job_records):
         return f"{RESULTS} was judged as it stands: this run has no jobs' raw files to recompute it from"
+    if found := uncollected(run):
+        name, how, lines = found
+        raise BadInput(
+            f"differs from the raw files in {count(lines, 'line')}, first: {how}",
+            fix=f"run shakedown collect {run.folder}",
+            file=run.folder / name,
+        )
+    return ""
+
+
+def _not_collectable(run: Run) -> str:
+    """Say why `collect` would refuse a run; empty if it would not."""
     try:
-        if not collected:
-            for _ in run_files(folder, []):
-                pass
-        plan, jobs = _planned(folder)
-        if not collected:
-            _paths(folder, plan, jobs)
-        due = _placeless(folder, plan, jobs)
+        for _ in run_files(run.folder, []):
+            pass
+        _paths(run)
+        gather(run)
     except BadInput as refused:
-        if collected:
-            raise
-        return f"the raw files of {count(left, 'job')} cannot be collected: {refused}"
-    if not collected:
-        return f"the raw files of {count(left, 'job')} were not collected: run shakedown collect {folder}"
-    for name, lines in _files(*due):
-        path = folder / name
-        differing, first = _held_against(path, lines) if path.exists() else _compared((), lines)
-        if differing:
-            raise BadInput(
-                f"differs from the raw files in {count(differing, 'line')}, first: {first}",
-                fix=f"run shakedown collect {folder}",
-                file=path,
-            )
+        return f"cannot be collected: {refused}"
     return ""
 
 
@@ -157,11 +147,11 @@ def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int
     try:
         # Nothing is read, judged or kept before secrets are gone.
         redact_folder(folder, [] if flaws is None else flaws)
-        plan, jobs = _planned(folder)
-        measurements, counters = _placeless(folder, plan, jobs)
+        run = Run(folder, simulated=True)
+        measurements, counters = gather(run)
         write_lines(folder / RESULTS, measurements)
         write_lines(folder / COUNTERS, counters)
-        if paths := _paths(folder, plan, jobs):
+        if paths := list(_paths(run)):
             write_aside(folder / PATHS, lines_of_paths(paths))
         for name in COLLECTED:  # what a call that failed set aside
             (folder / f"{name}.old").unlink(missing_ok=True)
@@ -171,39 +161,27 @@ def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int
     return len(measurements), len(counters)
 
 
-def _paths(folder: Path, plan: Plan, jobs: Jobs) -> list[FlowPath]:
+def _paths(run: Run) -> Iterable[FlowPath]:
     """Return what `paths.jsonl` is to hold, as far as links leave flows one way; the site's own stays.
 
-    `raw/paths.jsonl` is the site's own record of the spine of each flow, where its switches tell.
+    Raises BadInput: the jobs or the site's own record cannot be read.
     """
-    own = folder / RAW / PATHS
-    told = own.is_file() and not own.is_symlink()
-    told = told and not paths_flaws(folder, jobs_that_ran(folder), plan)
-    return list(read_paths(own) if told else known_paths(plan, jobs))
+    jobs, own = run.planned_jobs, run.own_paths
+    told = own is not None and not paths_flaws(own, run.ran, run.plan)
+    return own if own is not None and told else known_paths(run.plan, jobs)
 
 
-def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
-    """Return what a run's raw files say, in a fixed order.
+def gather(run: Run) -> tuple[list[Measurement], list[CounterReading]]:
+    """Return what a run's raw files say, in a fixed order, and nowhere where its folder lies.
 
     Raises:
-        BadInput: plan or jobs cannot be read, `raw` is a link, or a job is of another run. Any other file
+        BadInput: the jobs cannot be read, `raw` is a link, or a job is of another run. Any other file
             that cannot be read is no such error: its cells get no value and the reason.
     """
-    return _placeless(folder, *_planned(folder))
-
-
-def _planned(folder: Path) -> tuple[Plan, Jobs]:
-    """Return what was to be measured, and the jobs that were to measure it. Raises BadInput."""
-    return read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
-
-
-def _placeless(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], list[CounterReading]]:
-    """Gather a run, and take out of every text where its folder lies: anywhere it says the same."""
-    place = folder.absolute()  # a relative name could be part of some other word
     with one_reading() as changed:
-        measurements, counters = _gathered(place, plan, jobs)
-    unsteady = {path.parent.name: path.name for path in sorted(changed) if path.parent.parent == place / RAW}
-    told = str(place)
+        measurements, counters = _gathered(run)
+    raw, told = run.place / RAW, str(run.place)
+    unsteady = {path.parent.name: path.name for path in sorted(changed) if path.parent.parent == raw}
 
     def without(text: str) -> str:
         return text.replace(f"{told}/", "").replace(told, "the run's folder")
@@ -246,25 +224,28 @@ class _Known:
     most: int  # records of a job's journals
 
 
-def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], list[CounterReading]]:
+def _gathered(run: Run) -> tuple[list[Measurement], list[CounterReading]]:
+    folder, plan, jobs = run.place, run.plan, run.planned_jobs
     measurements: list[Measurement] = []
     counters: list[CounterReading] = []
     said: list[tuple[Stage, Told]] = []
     digests: list[tuple[str, str]] = []
     specs, most = {spec.name: spec for spec in jobs.jobs}, most_records(plan)
+    if (folder / RAW).is_symlink():
+        raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
     # One that is damaged and no planned job's has no cell that it could measure.
-    records = [(path, job) for path in job_folders(folder) if (job := _job(plan, specs, path)) is not None]
-    shared = shared_jobs((path.name, job) for path, job in records)
-    tests, clocks, gpus = counter_tests(jobs.jobs), clocks_ahead(folder), gpus_of(folder, jobs)
+    records = [(name, job) for name in run.job_records if (job := _job(run, specs, name)) is not None]
+    shared = shared_jobs(records)
+    tests, clocks, gpus = counter_tests(jobs.jobs), clocks_ahead(run.snapshot), gpus_of(folder, jobs)
     known = _Known(plan, jobs, specs, tests, shared, clocks, gpus, most)
-    for job_folder, record in records:
+    for name, record in records:
         if record.run != plan.run:
             raise BadInput(
                 f"belongs to run {record.run!r}, not {plan.run!r}",
                 fix="remove the folder: results of another run prove nothing here",
-                file=job_folder / "job.json",
+                file=folder / RAW / name / "job.json",
             )
-        found = _of_job(known, job_folder, record)
+        found = _of_job(known, folder / RAW / name, record)
         measurements += found.measurements
         counters += found.counters
         digests += found.digests
@@ -276,7 +257,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     counters = without_the_idle(plan, counters, measurements)
     for stage, switch, flaw in unread:
         measurements.extend(uncounted(plan, stage, SWITCHES, switch, flaw))
-    measurements.extend(m for one in BENCHMARKS if one.gather is not None for m in one.gather(plan, folder))
+    measurements.extend(m for one in BENCHMARKS if one.gather is not None for m in one.gather(run))
     measurements = without_copies(measurements, digests)
     measurements = without_one_for_two(folder, measurements, jobs)
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
@@ -357,28 +338,26 @@ def _never_begun(folder: Path, known: _Known, begun: set[str]) -> Iterator[Measu
             yield from uncounted(plan, spec.stage, known.tests[spec.name], node, why, job=never)
 
 
-def _job(plan: Plan, specs: dict[str, JobSpec], job_folder: Path) -> JobRecord | None:
+def _job(run: Run, specs: Mapping[str, JobSpec], folder: str) -> JobRecord | None:
     """Return what Slurm said of a job. Where that is damaged, a record of the planned job that says so.
 
     None if it is damaged and no planned job has this folder.
     """
-    try:
-        if job_folder.is_symlink():
-            raise BadInput("is a link", fix="copy the folder here", file=job_folder)
-        return read_record(job_folder / "job.json", JobRecord)
-    except BadInput as refused:
-        name, attempt = job_and_attempt(job_folder.name)
-        if name not in specs:
-            return None
-        return JobRecord(
-            run=plan.run,
-            stage=specs[name].stage,
-            test=name,
-            job=None,
-            state="UNKNOWN",
-            attempt=max(attempt, 1),
-            problem=_parse(job_folder, refused),
-        )
+    record = run.job_records[folder]
+    if isinstance(record, JobRecord):
+        return record
+    name, attempt = job_and_attempt(folder)
+    if name not in specs:
+        return None
+    return JobRecord(
+        run=run.plan.run,
+        stage=specs[name].stage,
+        test=name,
+        job=None,
+        state="UNKNOWN",
+        attempt=max(attempt, 1),
+        problem=_parse(run.place / RAW / folder, record),
+    )
 
 
 def _end(job: JobRecord) -> RunProblem | None:
@@ -388,7 +367,7 @@ def _end(job: JobRecord) -> RunProblem | None:
     return RunProblem(kind="not-run", message=ended(job.job, job.state))
 
 
-def _parse(job_folder: Path, refused: BadInput) -> RunProblem:
+def _parse(job_folder: Path, refused: Exception) -> RunProblem:
     return RunProblem(kind="parse", message=without_place(job_folder, refused))
 
 

@@ -14,7 +14,7 @@ from shakedown.collect.outputs import Gpus
 from shakedown.plan.jobs import Jobs
 from shakedown.records.reading import BadInput, loads, read_output
 from shakedown.records.results import Measurement, OutputRecord, RunProblem
-from shakedown.run.folder import INVENTORY, RAW
+from shakedown.run.folder import INVENTORY, RAW, job_folders
 
 
 def own_digests(job: Path, outputs: Iterable[OutputRecord]) -> Iterator[tuple[str, str]]:
@@ -125,7 +125,7 @@ def gpus_of(folder: Path, jobs: Jobs) -> Gpus:
 def _gpus_shown(folder: Path, measurements: Iterable[Measurement]) -> Iterator[tuple[str, str, list[str]]]:
     """Yield (node, file, GPUs' UUIDs) of what a run holds; what cannot be read its reader refuses."""
     nodes = {m.raw.split("/")[1]: m.nodes[0] for m in measurements if m.raw and m.raw.count("/") == 2}
-    jobs = [path.parent for path in sorted((folder / RAW).glob("*/job.json"))]
+    jobs = job_folders(folder)
     places = [folder / INVENTORY, *(p for job in jobs if not job.is_symlink() for p in sorted(job.iterdir()))]
     found: defaultdict[tuple[Path, str, str], list[str]] = defaultdict(list)
     for path in places:

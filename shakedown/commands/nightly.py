@@ -272,12 +272,13 @@ def rerun(
     if failed and changed is not None:
         raise BadInput("--failed and --changed both say what to plan", fix="give one of them")
     site = read_site(inventory)
-    hold_against_raw(run)
+    opened = Run(run)
+    hold_against_raw(opened)
     if changed is None:
-        part = failed_part(site, judge_run(Run(run)))
+        part = failed_part(site, judge_run(opened))
     else:
-        refuse_other_system(site, Run(run).plan)
-        snapshot = Run(run).inventory()
+        refuse_other_system(site, opened.plan)
+        snapshot = opened.inventory
         if snapshot is None:
             raise BadInput(
                 "the run has no inventory.json, so what it was made on is unknown",

@@ -26,17 +26,12 @@ def verdict(
     worst: Annotated[int, typer.Option(min=0, help="How many cells to list, worst first.")] = 10,
 ) -> int:
     """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE, NOT-RUN or BASELINE."""
-    from shakedown.records.reading import read_bytes
-    from shakedown.records.verdict import verdict_says, verdict_to_json
-    from shakedown.run.folder import SUMS, VERDICT, refuse_sealed, write_verdict
+    from shakedown.records.verdict import verdict_to_json
+    from shakedown.run.folder import write_verdict
 
     result, notice = judged_from_raw(run)
     if write:
-        same = (run / VERDICT).is_file() and verdict_says(read_bytes(run / VERDICT), result)
-        if not same:
-            refuse_sealed(run, "judge it")
-        if not same or not (run / SUMS).exists():
-            write_verdict(run, result)
+        write_verdict(run, result)
     if as_json:
         sys.stdout.write(verdict_to_json(result).decode())
     else:
@@ -51,12 +46,15 @@ def judged_from_raw(run: Path) -> tuple[Verdict, str]:
     report are set aside then, except in a sealed run: they would go on saying PASS.
     """
     from shakedown.collect.run import hold_against_raw
-    from shakedown.judge.judged import judge_folder
-    from shakedown.run.folder import JUDGED, SUMS, set_aside
+    from shakedown.judge.judged import judge_run
+    from shakedown.records.program import no_cycle_search
+    from shakedown.run.folder import JUDGED, SUMS, Run, set_aside
 
     try:
-        notice = hold_against_raw(run)
-        return judge_folder(run, simulated=True), notice
+        with no_cycle_search():  # until the cells are gone: it would walk through all of them
+            opened = Run(run, simulated=True)
+            notice = hold_against_raw(opened)
+            return judge_run(opened).verdict, notice
     except BadInput:
         if not (run / SUMS).exists():
             with contextlib.suppress(OSError):  # a folder that only lets itself be read
@@ -145,8 +143,9 @@ def report(
     """Write report.html, junit.xml, metrics.prom and report.md. Exit status 0 PASS, 1 FAIL, 3 otherwise."""
     from shakedown.collect.run import hold_against_raw
     from shakedown.report.write import report as write
+    from shakedown.run.folder import Run
 
-    hold_against_raw(run)
+    hold_against_raw(Run(run, simulated=True))
     written = write(run, output)
     say = console_of(240)[1]
     say(f"  {written.reason}", written.outcome.value, f"bold {_COLOUR[written.outcome.value]}")
@@ -179,8 +178,9 @@ def export(
     wanted = [(to_csv, made.as_csv), (to_parquet, made.as_parquet)]
     if not any(path for path, _ in wanted):
         raise BadInput("nothing to write", fix="give --csv FILE or --parquet FILE")
-    hold_against_raw(run)
-    judged = judge_run(Run(run, simulated=True))
+    opened = Run(run, simulated=True)
+    hold_against_raw(opened)
+    judged = judge_run(opened)
     for path, as_file in wanted:
         if path is not None:
             write_aside(path, as_file(made.rows(judged.run.plan, judged.cells)))

@@ -347,8 +347,8 @@ class Drainer:
 
 def _evidence(folder: Path) -> tuple[str, dict[str, NodeEvidence]]:
     with no_cycle_search():
-        hold_against_raw(folder)
         run = Run(folder)
+        hold_against_raw(run)
         found = evidence(judge_run(run).cells)
     return run.plan.run, found
 

@@ -27,7 +27,6 @@ from shakedown.evidence.signatures import (
 from shakedown.evidence.window import CLOCKS_S, clocks_ahead, job_window, moment
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.base import Name, Record
-from shakedown.records.plan import Plan
 from shakedown.records.reading import (
     LARGEST_OUTPUT,
     BadInput,
@@ -38,7 +37,7 @@ from shakedown.records.reading import (
 )
 from shakedown.records.results import JobRecord
 from shakedown.run.chain import ACCOUNT, CHAIN, FIRST, JOB
-from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
+from shakedown.run.folder import ORDER, RAW, Run
 from shakedown.run.ownership import (
     BEFORE_IT_RUNS,
     CONTENTS,
@@ -240,18 +239,17 @@ def order_findings(
     if sums.get(ORDER) != digest(ordered):
         is_there = "is not the order that was given" if ORDER in sums else "is missing: the run had no order"
         yield SealFinding(ORDER, is_there)
-    plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
-    yield from plan_findings(folder, plan, order)
+    run = Run(folder, simulated=True)
+    jobs = run.planned_jobs
+    yield from plan_findings(folder, run.plan, order)
     specs = {spec.name: spec for spec in jobs.jobs}
-    ahead = {n: (s,) for n, s in clocks_ahead(folder).items() if abs(s) <= _MUNGE_S}
+    ahead = {n: (s,) for n, s in clocks_ahead(run.snapshot).items() if abs(s) <= _MUNGE_S}
     links: dict[str, list[Placed]] = defaultdict(list)
     records: dict[str, JobRecord] = {}
-    for job in sorted(path.parent for path in (folder / RAW).glob("*/job.json")):
-        try:
-            record = read_record(job / "job.json", JobRecord)
-        except BadInput:
+    for name, record in run.job_records.items():
+        if not isinstance(record, JobRecord):
             continue  # damaged: its cells are INCONCLUSIVE
-        records[job.name] = record
+        job, records[name] = folder / RAW / name, record
         if record.job is None and not _has_outputs(job.name, sums):
             continue  # was never submitted
         spec = specs.get(job_and_attempt(job.name)[0])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-from shakedown.plan.flow_paths import PATHS, read_paths
+from shakedown.plan.flow_paths import PATHS, FlowPath
 from shakedown.records.base import Stage
 from shakedown.records.plan import Plan
-from shakedown.records.reading import BadInput, read_record
 from shakedown.records.results import JobRecord, Snapshot
 from shakedown.run.folder import INVENTORY, RAW
 
@@ -23,20 +21,18 @@ _ROUNDED_S = 2.0
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def clocks_ahead(folder: Path) -> dict[str, float]:
+def clocks_ahead(snapshot: Snapshot | None) -> dict[str, float]:
     """Return how far each host's clock is ahead of the submit host's, in seconds, by the run's snapshot.
 
     A host whose clock was not read is missing.
     """
-    try:
-        inventory = read_record(folder / INVENTORY, Snapshot)
-    except (BadInput, OSError):
+    if snapshot is None:
         return {}
-    ahead = {reading.host: inventory.ahead_s(reading.host) for reading in inventory.clocks}
+    ahead = {reading.host: snapshot.ahead_s(reading.host) for reading in snapshot.clocks}
     return {host: sum(bounds) / 2 for host, bounds in ahead.items() if bounds is not None}
 
 
-def snapshot_flaws(snapshot: Snapshot, ran: Iterable[JobRecord], plan: Plan) -> Iterator[str]:
+def snapshot_flaws(snapshot: Snapshot, ran: Sequence[JobRecord], plan: Plan) -> Iterator[str]:
     """Yield why a run's snapshot is not of this run, or says two things of one part.
 
     Of this run: neither of another one, nor taken before its plan or after its last job.
@@ -56,21 +52,15 @@ def snapshot_flaws(snapshot: Snapshot, ran: Iterable[JobRecord], plan: Plan) -> 
         there.add(place)
 
 
-def paths_flaws(folder: Path, ran: Iterable[JobRecord], plan: Plan) -> list[str]:
-    """Return why the site's own record of paths, `raw/paths.jsonl`, is not of this run; nothing without one.
-
-    Raises BadInput: it cannot be read.
-    """
-    own = folder / RAW / PATHS
-    if not own.is_file() or own.is_symlink():
-        return []
-    jobs, file = list(ran), f"{RAW}/{PATHS}"
-    of = {(path.run or "unknown", path.taken or "an unknown time") for path in read_paths(own)}
-    return [flaw for run, taken in sorted(of) for flaw in _flaws(file, run, taken, jobs, plan)][:1]
+def paths_flaws(own: Iterable[FlowPath], ran: Sequence[JobRecord], plan: Plan) -> list[str]:
+    """Return why the site's own record of paths, `raw/paths.jsonl`, is not of this run."""
+    of = {(path.run or "unknown", path.taken or "an unknown time") for path in own}
+    file = f"{RAW}/{PATHS}"
+    return [flaw for run, taken in sorted(of) for flaw in _flaws(file, run, taken, ran, plan)][:1]
 
 
 def _flaws(
-    file: str, run: str, taken: str, ran: Iterable[JobRecord], plan: Plan, ahead_s: float = 0.0
+    file: str, run: str, taken: str, ran: Sequence[JobRecord], plan: Plan, ahead_s: float = 0.0
 ) -> Iterator[str]:
     if run != plan.run:
         yield f"{file} is of run {run}, not {plan.run}: it says nothing of these machines"

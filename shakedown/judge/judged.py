@@ -18,7 +18,7 @@ from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CauseVerdict, Verdict
-from shakedown.run.folder import Run, jobs_that_ran
+from shakedown.run.folder import Run
 
 # With two nodes neither can be told from its partner.
 _FEWEST_NODES = 3
@@ -126,10 +126,10 @@ def judge_run(run: Run, watch: Callable[[Measurement], None] | None = None) -> J
     Raises:
         BadInput: a line cannot be read.
     """
-    if (snapshot := run.snapshot()) is not None:
-        run.problems.extend(snapshot_flaws(snapshot, jobs_that_ran(run.folder), run.plan))
+    if run.snapshot is not None:
+        run.problems.extend(snapshot_flaws(run.snapshot, run.ran, run.plan))
     with suppress(BadInput):  # collecting has refused it
-        run.problems.extend(paths_flaws(run.folder, jobs_that_ran(run.folder), run.plan))
+        run.problems.extend(paths_flaws(run.own_paths or (), run.ran, run.plan))
     run.problems.extend(run.strays())
     passing = CausesOfRun(run.plan, watch)
     measurements, counters = passing.measurements(run.measurements()), passing.counters(run.counters())

@@ -199,8 +199,8 @@ def read_bytes(path: Path, most: int = LARGEST_DOCUMENT) -> bytes:
         raise BadInput(f"is larger than {most} bytes", fix="it is no record of a run", file=path)
     if (seen := _SEEN.get()) is not None:
         digest = hashlib.sha256(content).digest()
-        if seen[0].setdefault(path, digest) != digest:
-            seen[1].add(path)
+        if seen[0].setdefault(path.absolute(), digest) != digest:
+            seen[1].add(path.absolute())
             raise BadInput("was changed while it was read", fix="stop what writes there", file=path)
     return content
 

@@ -40,7 +40,7 @@ from shakedown.report import seal as bundle
 from shakedown.report.html import TEMPLATES, environment
 from shakedown.report.seal import Verification, differs
 from shakedown.report.source import margin
-from shakedown.run.folder import ORDER, PLAN, SUMS, Run, jobs_that_ran
+from shakedown.run.folder import ORDER, PLAN, SUMS, Run
 
 CERTIFICATE, PAGE, CRITERIA = "certificate.json", "certificate.html", "criteria.yml"
 _FILES = (CERTIFICATE, PAGE, CRITERIA)
@@ -158,11 +158,11 @@ def look_at(folder: Path, criteria: Criteria, signers: Path | None) -> tuple[Ver
             doubts[:0] = (
                 [f"{count(len(unlike), 'finding')}: not as ordered, first {unlike[0]}"] if unlike else []
             )
-        machines = _machines(judged.run.snapshot())
+        machines = _machines(judged.run.snapshot)
         untold = (
             () if machines else ("which machines these were is not told: its snapshot has no machine ids",)
         )
-        began = sorted(job.started for job in jobs_that_ran(copy) if job.started)
+        began = sorted(job.started for job in judged.run.ran if job.started)
         run = CertifiedRun(
             run=plan.run,
             system=plan.system,

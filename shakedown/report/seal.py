@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from shakedown.collect.run import difference, has_jobs, uncollected
+from shakedown.collect.run import difference, uncollected
 from shakedown.evidence import orders, signatures
 from shakedown.evidence.attribution import order_findings
 from shakedown.evidence.orders import read as read_order
@@ -32,6 +32,7 @@ from shakedown.run.folder import (
     SIGNATURE,
     SUMS,
     VERDICT,
+    Run,
     empty_folders,
     leftovers,
     redacted_files,
@@ -78,14 +79,15 @@ def seal(folder: Path, key: Path) -> None:
                 fix="seal with --redact, or remove it by hand",
                 file=folder / name,
             )
-    if not has_jobs(folder):
+    run = Run(folder, simulated=True)
+    if not run.has_jobs:
         raise BadInput(
             "is missing or has no jobs: results that follow from no raw files prove nothing",
             fix="seal a run that was measured",
             file=folder / JOBS,
         )
-    if stale := uncollected(folder):
-        name, how = stale
+    if stale := uncollected(run):
+        name, how, _ = stale
         raise BadInput(
             f"is not what the raw files give: {how}",
             fix=f"run shakedown collect {folder}",
@@ -268,10 +270,11 @@ def _unsigned(folder: Path, sums: bytes, signers: Path | None) -> tuple[str | No
 
 def _not_derived(folder: Path, verdict: Verdict, recorded: dict[str, str]) -> tuple[str, str] | None:
     """Return the first file that does not follow from the raw files, and why."""
-    if not has_jobs(folder):
+    run = Run(folder, simulated=True)
+    if not run.has_jobs:
         return JOBS, f"{JOBS} is missing or has no jobs: its results follow from no raw files"
-    if stale := uncollected(folder):
-        name, how = stale
+    if stale := uncollected(run):
+        name, how, _ = stale
         return name, f"{name} is not what the raw files give: {how}"
     if VERDICT not in recorded:
         return VERDICT, f"{VERDICT} is missing"

@@ -63,7 +63,7 @@ def read(folder: Path) -> ReportSource:
         plan=run.plan,
         measurements=passing.kept,
         counters=run.counters(),  # read again: nearly all of them are still
-        inventory=run.inventory(),
+        inventory=run.inventory,
         judged=judged.cells,
         verdict=verdict,
         trainings=read_trainings(folder, passing.kept),

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from shakedown.plan.flow_paths import PATHS, FlowPath, read_paths
 from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.base import Name, to_json
 from shakedown.records.plan import Plan
@@ -28,7 +29,7 @@ from shakedown.records.reading import (
     strict_json,
 )
 from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem, Snapshot
-from shakedown.records.verdict import Verdict, verdict_to_json
+from shakedown.records.verdict import Verdict, verdict_says, verdict_to_json
 from shakedown.records.wording import printable
 from shakedown.records.writing import write_aside
 
@@ -80,6 +81,7 @@ class Run:
         if not folder.is_dir():
             raise BadInput("is not a run folder", fix="name a folder that holds plan.json", file=folder)
         self.folder = folder
+        self.place = folder.absolute()  # a relative name could be part of some other word
         self.problems: list[str] = _foreign(folder / RAW / FOREIGN)
         self.plan = read_record(folder / PLAN, Plan)
         if self.plan.simulated and not simulated:
@@ -102,22 +104,54 @@ class Run:
         """Yield the lines of `counters.jsonl`; one whose raw output is missing is a problem of the run."""
         return self._lines(COUNTERS, CounterReading)
 
+    # What else each reader needs of the folder, read once for all of them.
+
+    @cached_property
     def inventory(self) -> Snapshot | None:
-        """Read `inventory.json`; None if the run has none."""
+        """`inventory.json`; None if the run has none. Raises BadInput."""
         path = self.folder / INVENTORY
         return read_record(path, Snapshot) if os.path.lexists(path) else None
 
+    @cached_property
     def snapshot(self) -> Snapshot | None:
-        """Return `inventory.json`; None if there is none that can be read: its cells say so."""
+        """`inventory.json`; None if there is none that can be read: its cells say so."""
         with contextlib.suppress(BadInput, OSError):
-            return self.inventory()
+            return self.inventory
         return None
 
     @cached_property
     def jobs(self) -> Jobs | None:
-        """What `jobs.json` asks of Slurm, read once; None if the run has none. Raises BadInput."""
+        """What `jobs.json` asks of Slurm; None if the run has none. Raises BadInput."""
         path = self.folder / JOBS
         return read_record(path, Jobs) if os.path.lexists(path) else None
+
+    @property
+    def planned_jobs(self) -> Jobs:
+        """`jobs`, where there must be some. Raises BadInput."""
+        if self.jobs is None:
+            raise BadInput("does not exist", fix="name a complete run folder", file=self.folder / JOBS)
+        return self.jobs
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether the run has jobs. One without (a simulation, a case by hand) has no raw files."""
+        return self.jobs is not None and bool(self.jobs.jobs)
+
+    @cached_property
+    def job_records(self) -> dict[str, JobRecord | Exception]:
+        """What Slurm said of each job, by its folder below `raw/`; where that cannot be read, why not."""
+        return {folder.name: _job_record(folder) for folder in job_folders(self.place)}
+
+    @property
+    def ran(self) -> list[JobRecord]:
+        """What Slurm said of each job, as far as it can be read."""
+        return [record for record in self.job_records.values() if isinstance(record, JobRecord)]
+
+    @cached_property
+    def own_paths(self) -> list[FlowPath] | None:
+        """The site's own record of its flows' spines, `raw/paths.jsonl`; None without. Raises BadInput."""
+        own = self.folder / RAW / PATHS
+        return list(read_paths(own)) if own.is_file() and not own.is_symlink() else None
 
     def strays(self) -> list[str]:
         """Return the problem of what lies below raw/ that neither a planned job nor the controller writes."""
@@ -219,8 +253,12 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
 
 
 def write_verdict(folder: Path, verdict: Verdict) -> None:
-    """Write `verdict.json` into a run folder."""
-    write_aside(folder / VERDICT, verdict_to_json(verdict))
+    """Write `verdict.json` into a run folder, which a sealed run only lets be done again."""
+    path = folder / VERDICT
+    if not (same := path.is_file() and verdict_says(read_bytes(path), verdict)):
+        refuse_sealed(folder, "judge it")
+    if not same or not (folder / SUMS).exists():
+        write_aside(path, verdict_to_json(verdict))
 
 
 def run_name(folder: Path) -> str:
@@ -290,18 +328,18 @@ def set_aside(folder: Path, names: Iterable[str]) -> None:
             path.replace(path.with_name(f"{name}.old"))
 
 
-def jobs_that_ran(folder: Path) -> Iterator[JobRecord]:
-    """Yield what Slurm said of each job; one that is damaged is left out: its cells say so."""
-    for path in (folder / RAW).glob("*/job.json"):
-        with contextlib.suppress(BadInput, OSError):
-            yield read_record(path, JobRecord)
-
-
 def job_folders(folder: Path) -> list[Path]:
-    """Return the folders of a run's jobs. Raises BadInput where `raw` is a link."""
-    if (folder / RAW).is_symlink():
-        raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
+    """Return the folders of a run's jobs."""
     return sorted(path.parent for path in (folder / RAW).glob("*/job.json"))
+
+
+def _job_record(folder: Path) -> JobRecord | Exception:
+    try:
+        if folder.is_symlink():
+            raise BadInput("is a link", fix="copy the folder here", file=folder)
+        return read_record(folder / "job.json", JobRecord)
+    except (BadInput, OSError) as refused:
+        return refused
 
 
 # The files of a run, whatever they hold.
@@ -335,9 +373,6 @@ def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str
     found: list[str] = []
     waiting = [""]
     while waiting:
-        if len(found) > MOST_FILES:
-            most = f"holds more than {MOST_FILES} files"
-            raise BadInput(most, fix="remove what is not the run's", file=folder)
         inside = waiting.pop()
         entries = islice(os.scandir(folder / inside), MOST_FILES + 1)
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -351,6 +386,9 @@ def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str
                 flaws.append(flaw)
             else:
                 raise flaw
+        if len(found) > MOST_FILES:
+            most = f"holds more than {MOST_FILES} files"
+            raise BadInput(most, fix="remove what is not the run's", file=folder)
     yield from sorted(set(found) - {SUMS, SIGNATURE})
 
 

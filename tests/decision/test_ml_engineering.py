@@ -5,9 +5,8 @@ import json
 import pytest
 from test_systems import plan_and_jobs, planned
 
-from shakedown.collect.run import gather
 from tests.kit.job import leave_the_rest, output, write_outputs
-from tests.kit.run import raw_of, write_run
+from tests.kit.run import gather, raw_of, write_run
 
 
 def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_path):

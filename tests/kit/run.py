@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from lab.acceptance import mitogen
-from shakedown.collect.run import collect
+from shakedown.collect import run as of_raw
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import to_json
 from shakedown.records.plan import Plan
+from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import Verdict
 from shakedown.records.writing import write_aside
-from shakedown.run.folder import write_plan
+from shakedown.run.folder import Run, write_plan
 from tests.kit.job import leave_the_rest, write_job
 from tests.kit.site import CHECKOUT
 
@@ -66,8 +67,13 @@ def ordered_in(raw: Path, spec: JobSpec) -> None:
     (raw / "software.json").write_text(json.dumps(sources))
 
 
+def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
+    """Return what a run folder's raw files say."""
+    return of_raw.gather(Run(folder))
+
+
 def collected(folder: Path) -> Verdict:
     """Leave what every job leaves, collect and judge."""
     leave_the_rest(folder)
-    collect(folder)
+    of_raw.collect(folder)
     return judge_folder(folder)

@@ -20,10 +20,10 @@ from shakedown.onnode.software import apptainer_words, mounts, pyxis_options
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Better, NicSpec, Params, PlainPath, Record, Stage
-from shakedown.records.plan import Plan
 from shakedown.records.program import SOURCE, WORKLOADS, own_python
 from shakedown.records.reading import BadInput
 from shakedown.records.results import Measurement, OutputRecord, RunProblem
+from shakedown.run.folder import Run
 from shakedown.run.nic_counters import JobFolder
 
 Program = PlainPath  # files that a job reads
@@ -353,8 +353,8 @@ class Benchmark:
     # Unit and direction of what it measures, by test and metric, where no shipped profile has a reference for
     # it: a first run can then make one (`shakedown plan --learn`).
     measures: Mapping[tuple[str, str], tuple[str, Better]] = field(default_factory=dict)
-    # Measurements that come from no job, read from the run's folder.
-    gather: Callable[[Plan, Path], Iterator[Measurement]] | None = None
+    # Measurements that come from no job.
+    gather: Callable[[Run], Iterator[Measurement]] | None = None
 
 
 def of(job: JobSpec, *names: str) -> tuple[str, SoftwareSource | None]:

@@ -1,7 +1,6 @@
 """The config stage's benchmark of hosts: its plan and its object. Settings, and parts that must be alike."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Tool, by_module
 from shakedown.benchmarks.config.odd_parts import PARTS, snapshot_measurements
@@ -20,8 +19,8 @@ from shakedown.benchmarks.config.versions import plan_versions, version_measurem
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Params, Stage
-from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
+from shakedown.run.folder import Run
 
 INTENT = none_allowed(
     "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
@@ -111,10 +110,10 @@ def plan_inventory(draft: PlanDraft) -> None:
 SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True, reads_switches=True)
 
 
-def _of_the_snapshot(plan: Plan, folder: Path) -> Iterator[Measurement]:
-    yield from snapshot_measurements(plan, folder)
-    yield from ordered_measurements(plan, folder)
-    yield from version_measurements(plan, folder)
+def _of_the_snapshot(run: Run) -> Iterator[Measurement]:
+    yield from snapshot_measurements(run)
+    yield from ordered_measurements(run)
+    yield from version_measurements(run)
 
 
 BENCHMARK = Benchmark(

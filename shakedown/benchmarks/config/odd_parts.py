@@ -8,12 +8,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from shakedown.plan.jobs import Jobs, job_and_attempt
+from shakedown.plan.jobs import job_and_attempt
 from shakedown.records.plan import Plan, PlanItem
-from shakedown.records.reading import BadInput, loads, read_evidence, read_record
+from shakedown.records.reading import BadInput, loads, read_evidence
 from shakedown.records.results import Component, Measurement, Part, RunProblem, Snapshot
 from shakedown.records.wording import natural_key, number
-from shakedown.run.folder import INVENTORY, JOBS, RAW
+from shakedown.run.folder import INVENTORY, RAW, Run
 
 # What unmunge(1) says of a credential that the clocks of two hosts spoil.
 OF_CLOCKS = ("Rewound credential", "Expired credential")
@@ -324,11 +324,12 @@ def _classes_of_silent_nics(parts: Collection[Component]) -> dict[tuple[str, str
 UNIFORM, IDENTITY, CLOCK, BOUGHT = "inventory", "identity", "clock", "ordered"
 
 
-def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
+def snapshot_measurements(run: Run) -> Iterator[Measurement]:
     """Yield from `inventory.json` each node's odd parts, what it shares with another, and its clock's offset.
 
     Cells of a snapshot that cannot be read get no value, and the reason.
     """
+    plan = run.plan
     planned = {
         (item.test, node, item.params.get("part")): item
         for item in plan.items
@@ -336,18 +337,20 @@ def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
         for nodes in item.nodes
         for node in nodes
     }
-    if not planned or not (folder / INVENTORY).exists():
-        return  # planned and absent: the verdict says NOT-RUN
+    if not planned:
+        return
     try:
-        found = read_record(folder / INVENTORY, Snapshot)
+        found = run.inventory
     except BadInput as refused:
         problem = RunProblem(kind="parse", message=f"{INVENTORY}: {refused.what}"[:2000])
         for (_, host, _), item in planned.items():
             yield measured(plan, item, host, None, "", problem)
         return
+    if found is None:
+        return  # planned and absent: the verdict says NOT-RUN
     alike = {host for test, host, _ in planned if test == UNIFORM}
     classes = {node: str(i.params["class"]) for i in plan.items if i.test == BOUGHT for (node,) in i.nodes}
-    links = _unlike_their_orders(found, folder)
+    links = _unlike_their_orders(found, run)
     for host, part, odd, detail in odd_parts(found, alike, classes):
         # The inventory is of more than what is under test: the submit host, switches.
         if (uniform := planned.get((UNIFORM, host, part))) is not None:
@@ -365,17 +368,17 @@ def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
             yield measured(plan, item, host, offset, "" if unknown else detail, unknown)
 
 
-def _unlike_their_orders(inventory: Snapshot, folder: Path) -> dict[str, list[str]]:
+def _unlike_their_orders(inventory: Snapshot, run: Run) -> dict[str, list[str]]:
     """Return by node what its NICs under test have otherwise than the job that reads settings wants or found.
 
     The snapshot was taken at another time and by other programs: two witnesses of one NIC must agree.
     """
     wanted: dict[str, dict[str, dict[str, Any]]] = {}
     with contextlib.suppress(BadInput, OSError):
-        specs = [spec for spec in read_record(folder / JOBS, Jobs).jobs if spec.kind == "settings"]
+        specs = [spec for spec in run.planned_jobs.jobs if spec.kind == "settings"]
         for node, of in ((n, e) for spec in specs for n, e in spec.settings.get("expect", {}).items()):
             wanted.setdefault(node, {}).update(of)
-    reports = sorted((folder / RAW).glob("config.settings*.a*"), key=lambda p: job_and_attempt(p.name)[1])
+    reports = sorted((run.place / RAW).glob("config.settings*.a*"), key=lambda p: job_and_attempt(p.name)[1])
     nics = {(p.host, p.attributes.get("netdev", p.name)): p for p in inventory.components if p.kind == "nic"}
     hosts = {host for host, _ in nics}
     found: dict[str, list[str]] = defaultdict(list)

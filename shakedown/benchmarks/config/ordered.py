@@ -16,10 +16,9 @@ from shakedown.physics.host_links import by_driver_name, by_name, is_of_model
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.records.base import Params
 from shakedown.records.plan import Plan, PlanItem
-from shakedown.records.reading import BadInput, read_record
-from shakedown.records.results import Component, Measurement, Part, RunProblem, Snapshot
+from shakedown.records.results import Component, Measurement, Part, RunProblem
 from shakedown.records.wording import number
-from shakedown.run.folder import INVENTORY
+from shakedown.run.folder import Run
 
 TEST, METRIC, COUNT = BOUGHT, "differs", "count"
 # How much of a node's memory its kernel may keep: pages' own records are 1.6 %, a crash kernel 1 %. Of 32
@@ -73,17 +72,15 @@ def _forbid(
     draft.forbid(reference, TEST, metric=METRIC, nodes=nodes, params=params, not_run=silent)
 
 
-def ordered_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
+def ordered_measurements(run: Run) -> Iterator[Measurement]:
     """Yield whether each item that was bought differs on a node or switch: wanted, found and who says so."""
+    plan = run.plan
     planned = [item for item in plan.items if item.test == TEST and not item.not_run]
-    if not planned or not (folder / INVENTORY).exists():
-        return
-    parts: defaultdict[str, list[Component]] = defaultdict(list)
-    try:
-        for part in read_record(folder / INVENTORY, Snapshot).components:
-            parts[part.host].append(part)
-    except BadInput:
+    if not planned or run.snapshot is None:
         return  # the uniformity of the same snapshot says why it cannot be read
+    parts: defaultdict[str, list[Component]] = defaultdict(list)
+    for part in run.snapshot.components:
+        parts[part.host].append(part)
     bought: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for item in planned:
         bought[str(item.params["class"])][str(item.params["what"])] = _wanted(plan, item)
@@ -94,7 +91,8 @@ def ordered_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
                 there = str(item.params["there"])
                 yield _compared(plan, item, host, wanted, [there], "the inventory", _exactly)
             elif host in parts or what in _OF_SWITCH:  # else it was not read: NOT-RUN
-                told, who, fits = _found(what, host, parts[host], bought[str(item.params["class"])], folder)
+                sold = bought[str(item.params["class"])]
+                told, who, fits = _found(what, host, parts[host], sold, run.place)
                 yield _compared(plan, item, host, wanted, told, who, fits)
 
 

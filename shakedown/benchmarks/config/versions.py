@@ -10,12 +10,11 @@ from shakedown.benchmarks.software.output import last_attempt
 from shakedown.nos.readings import load_reading
 from shakedown.nos.registry import known
 from shakedown.plan.draft import PlanDraft
-from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
-from shakedown.records.reading import BadInput, read_evidence, read_record
-from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
-from shakedown.run.folder import INVENTORY, JOBS, RAW
+from shakedown.records.reading import BadInput, read_evidence
+from shakedown.records.results import Component, Measurement, RunProblem
+from shakedown.run.folder import RAW, Run
 
 # What a profile's `software` may name: of which of the site's programs, and which part of what it tells.
 OF_PROGRAMS = {
@@ -135,25 +134,24 @@ def _switches(draft: PlanDraft) -> tuple[str, ...]:
     return tuple(switch.name for switch in draft.site.switches) or draft.nodes
 
 
-def version_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
+def version_measurements(run: Run) -> Iterator[Measurement]:
     """Yield whether each planned version differs on a node, both in words; nothing without a snapshot."""
-    items = [item for item in plan.items if item.test == TEST and not item.not_run]
-    if not items or not (folder / INVENTORY).exists():
-        return
-    try:
-        found = read_record(folder / INVENTORY, Snapshot)
-        fabric = {
-            (node, nic.netdev) for node, nics in read_record(folder / JOBS, Jobs).nics.items() for nic in nics
-        }
-    except BadInput:
+    items = [item for item in run.plan.items if item.test == TEST and not item.not_run]
+    found = run.snapshot if items else None
+    if found is None:
         return  # the uniformity of the same snapshot says why it cannot be read
+    try:
+        nics_of = run.planned_jobs.nics
+    except BadInput:
+        return
+    fabric = {(node, nic.netdev) for node, nics in nics_of.items() for nic in nics}
     parts = [part for part in found.components if part.kind != "nic" or (part.host, part.name) in fabric]
     for item in items:
-        wanted = plan.references[item.reference].source.partition(": ")[2]
+        wanted = run.plan.references[item.reference].source.partition(": ")[2]
         for (node,) in item.nodes:
             nics = {netdev for host, netdev in fabric if host == node}
-            versions, unread = _told(folder, str(item.params["what"]), node, parts, nics)
-            yield _compared(plan, item, node, wanted, versions, unread)
+            versions, unread = _told(run.place, str(item.params["what"]), node, parts, nics)
+            yield _compared(run.plan, item, node, wanted, versions, unread)
 
 
 def _compared(

@@ -39,6 +39,7 @@ from shakedown.records.base import Params, Stage
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.reading import BadInput, read_evidence
 from shakedown.records.results import Measurement, RunProblem
+from shakedown.run.folder import Run
 
 SETTINGS, CROSSCHECK = "switch_settings", "crosscheck"
 ROLE = none_allowed(
@@ -122,13 +123,14 @@ _HOSTS = "config.settings*.a*"
 _STAGE = "raw/config.*/job.json"
 
 
-def switch_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
+def switch_measurements(run: Run) -> Iterator[Measurement]:
     """Yield how each switch differs from the intent, and which cables' ends do not fit.
 
     A host that was not read yields nothing: planned and absent, the verdict says NOT-RUN. A switch that was
     not read although the stage's jobs ran is NOT-RUN by name: nothing crosses one that is off, and what the
     jobs say of that names the nodes. One whose read-back is none gives its cells no value, and the reason.
     """
+    plan, folder = run.plan, run.place
     if not any(item.test in (SETTINGS, CROSSCHECK) for item in plan.items):
         return
     found: dict[str, SwitchSettings | BadInput] = {}

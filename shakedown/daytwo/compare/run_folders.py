@@ -12,11 +12,11 @@ from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.program import no_cycle_search
-from shakedown.records.reading import BadInput, read_record
+from shakedown.records.reading import BadInput
 from shakedown.records.results import Component, Measurement, Snapshot
 from shakedown.records.verdict import Cells
 from shakedown.records.wording import count
-from shakedown.run.folder import INVENTORY, JOBS, Run
+from shakedown.run.folder import INVENTORY, Run
 
 KINDS = ("node", "nic", "gpu", "drive", "cable", "switch", "software", "setting")
 # Outcomes rather than parts: a link that trains at another rate is what a comparison should find.
@@ -202,9 +202,9 @@ def compare_folders(
 
 
 def _side(folder: Path) -> RunSide:
-    hold_against_raw(folder)
     run = Run(folder)
-    inventory = run.inventory()
+    hold_against_raw(run)
+    inventory = run.inventory
     if inventory is None:
         raise BadInput(
             "the run has no inventory, so what changed is unknown",
@@ -220,7 +220,7 @@ def _side(folder: Path) -> RunSide:
         if m.stage is Stage.CONFIG and m.test == "settings" and m.value is not None:
             place = f"{m.rail or m.params.get('target', '-')}/{m.params.get('setting', '-')}"
             found[m.nodes[0], place] = f"{m.value:g} wrong{f' ({m.detail})' if m.detail else ''}"
-    jobs = read_record(folder / JOBS, Jobs) if (folder / JOBS).is_file() else None
+    jobs = run.jobs
     beside = {m.cell for m in kept if m.beside_others}
     for block in judged.cells.items if beside else ():
         _set_aside(block.cells, beside)

@@ -64,12 +64,12 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
     if changed := changed_since(folder):
         raise BadInput(changed, fix="take in the run as it was sealed", file=folder)
     with no_cycle_search():
-        notice = hold_against_raw(folder)
         run = Run(folder)
+        notice = hold_against_raw(run)
         started: list[str] = []
         judged = judge_run(run, lambda m: started.append(m.started) if m.started else None)
         values = node_values(judged.cells)
-        inventory = run.inventory()
+        inventory = run.inventory
     if run.problems:
         raise BadInput(run.problems[0], fix="shakedown collect RUN reads it again", file=folder)
     if not values:

@@ -27,7 +27,7 @@ from shakedown.benchmarks.torch_collectives.output import TorchRow, TorchSetting
 from shakedown.daytwo.sweeps.pairs import Combination, Draw, OperationSweep, Repeats, SweepSide, of_network
 from shakedown.evidence.job_folder import journal
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
-from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
+from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Params
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput, read_evidence, read_record
@@ -57,7 +57,7 @@ def read_side(name: str, folder: Path, network: str = "") -> SweepSide:
     collectives. An output that cannot be read is no such error: its sizes get the reason.
     """
     run = Run(folder)
-    jobs = read_record(folder / JOBS, Jobs)
+    jobs = run.planned_jobs
     notes: list[str] = []
     sweeps: list[OperationSweep] = []
     watts: dict[str, dict[str, float]] = {}
@@ -92,7 +92,7 @@ def read_side(name: str, folder: Path, network: str = "") -> SweepSide:
             fix="restore the run's own",
             file=folder / JOBS,
         )
-    plan, inventory = run.plan, run.inventory()
+    plan, inventory = run.plan, run.inventory
     if inventory is not None and inventory.run != plan.run:
         raise BadInput(f"is of run {inventory.run!r}", fix="restore the run's own", file=folder / INVENTORY)
     return SweepSide(

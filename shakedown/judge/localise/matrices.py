@@ -159,7 +159,7 @@ def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...])
     spine, spines = _spines(run, nodes, rails)
     if spine is None and jobs is not None and jobs.links:
         spine, spines = _spines_of_links(jobs, leaves, leaf, into)
-    classes = classes_of(run.inventory(), jobs, nodes, rails)
+    classes = classes_of(run.inventory, jobs, nodes, rails)
     return Cabling(leaf, leaves, spine, spines, ports, into, classes)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.collect.run import gather
 from shakedown.collect.server_watts import (
     Bmc,
     NoReading,
@@ -27,6 +26,7 @@ from shakedown.run.server_power import power_during
 from tests.kit.bmc import CHASSIS, POWER, ROOT, TREE, make_certificate, redfish
 from tests.kit.cases import cases
 from tests.kit.refusal import refused
+from tests.kit.run import gather
 from tests.unit.daytwo.sweep_runs import write_run
 
 SECRET = "correct-horse/battery"  # noqa: S105  (made for these tests)

@@ -15,11 +15,12 @@ from shakedown.benchmarks.perftest.mesh.spec import Operation
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.settings import MeshSettings
-from shakedown.collect.run import collect, gather
+from shakedown.collect.run import collect
 from shakedown.evidence.job_folder import journal
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot
+from shakedown.records.base import to_json
 from shakedown.records.reading import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.report import seal as bundle
@@ -30,6 +31,7 @@ from tests.kit.files import edited
 from tests.kit.job import leave_the_rest, write_job
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
 from tests.kit.refusal import refused
+from tests.kit.run import gather
 
 GOLDEN = Path(__file__).parent / "lab_job"
 JOB, PAIR = "raw/fabric.ib_write_bw.a1", ["n1", "n2"]
@@ -81,7 +83,7 @@ def test_a_result_that_the_raw_files_do_not_give_is_found(run, tmp_path, name):
     forged = content.replace("0.15", "0.16") if name == "results.jsonl" else content.replace("5000", "5001")
     assert forged != content
     (run / name).write_text(forged)
-    write_verdict(run, judge_folder(run))
+    (run / "verdict.json").write_bytes(to_json(judge_folder(run)))
     refused("is not what the raw files give", bundle.seal, run, tmp_path / "key")
     # Whoever has the key need not ask this program to sign.
     (run / "SHA256SUMS").unlink()

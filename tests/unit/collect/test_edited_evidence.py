@@ -6,13 +6,14 @@ import shutil
 
 import pytest
 
-from shakedown.collect.run import collect, gather
+from shakedown.collect.run import collect
 from shakedown.evidence import job_folder
 from shakedown.judge.judged import judge_folder
 from shakedown.records.reading import read_output
 from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import write_job
+from tests.kit.run import gather
 from tests.unit.collect.test_collect import CELL, FORWARD, JOB, PAIR, judged
 
 

@@ -3,13 +3,14 @@
 import pytest
 
 from shakedown.benchmarks.perftest.output import parse_perftest
-from shakedown.collect.run import collect, gather, most_records
+from shakedown.collect.run import collect, most_records
 from shakedown.evidence.job_folder import journal
 from shakedown.judge.judged import judge_folder
 from shakedown.records.plan import Plan
 from shakedown.records.reading import BadInput, read_record
 from shakedown.run.nic_counters import read_counters
 from tests.kit.files import edited
+from tests.kit.run import gather
 from tests.unit.collect.test_collect import JOB
 
 

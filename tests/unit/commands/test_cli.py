@@ -153,7 +153,7 @@ def test_ctrl_c_is_an_end_without_a_verdict(tmp_path, decision_runs):
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from shakedown.judge import judged\n"
         # The signal need not have been handled when kill returns.
-        "judged.judge_folder = lambda *_, **__: (os.kill(os.getpid(), signal.SIGINT), time.sleep(60))\n"
+        "judged.judge_run = lambda *_, **__: (os.kill(os.getpid(), signal.SIGINT), time.sleep(60))\n"
         "from shakedown.commands import cli\n"
         f"sys.argv[1:] = ['verdict', {str(decision_runs / 'healthy_primergy_cdi' / 'run')!r}]\n"
         "cli.main()\n"
@@ -187,7 +187,7 @@ def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error, deci
     def broken(_run, **_):
         raise error
 
-    monkeypatch.setattr(judged, "judge_folder", broken)
+    monkeypatch.setattr(judged, "judge_run", broken)
     status, out, err = shakedown("verdict", decision_runs / "counters" / "run")
     assert (status, out) == (2, "")
     assert err.startswith(f"shakedown: internal error: {type(error).__name__}: ")
@@ -200,11 +200,12 @@ def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error, deci
     assert status == 2 and "Traceback" in err and "in broken" in err
 
 
-def test_refused_input_is_no_internal_error(shakedown, monkeypatch):
+def test_refused_input_is_no_internal_error(shakedown, monkeypatch, decision_runs):
     """Catches: bad input that is called a bug of ours."""
 
     def refused(_run, **_):
         raise BadInput("no such thing", fix="make one")
 
-    monkeypatch.setattr(judged, "judge_folder", refused)
-    assert shakedown("verdict", "x") == (2, "", "shakedown: no such thing -- make one\n")
+    monkeypatch.setattr(judged, "judge_run", refused)
+    run = decision_runs / "counters" / "run"
+    assert shakedown("verdict", run) == (2, "", "shakedown: no such thing -- make one\n")

@@ -1,6 +1,7 @@
 """The generated reference and the roles' pages: as their sources say, and whole."""
 
 import ast
+import functools
 import importlib
 import re
 import subprocess
@@ -19,6 +20,7 @@ from shakedown.daytwo.nightly.playbook import NightlyConfig
 from shakedown.nos import registry
 from shakedown.references.catalogue import Profile, ReferenceEntry
 from shakedown.references.files import load_profile
+from tests.unit.docs.test_prose import hand_written
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,6 +42,13 @@ def test_the_pages_are_what_their_sources_say(pages):
         name for name in pages if not (ROOT / name).is_file() or (ROOT / name).read_text() != pages[name]
     ]
     assert not stale, "run make docs"
+
+
+@pytest.mark.slow
+def test_what_says_that_it_was_generated_was(pages):
+    """Catches: a page of prose that says so, and is held to nothing that holds for prose."""
+    says = {p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md") if p not in hand_written()}
+    assert says == {name for name in pages if name.startswith("docs/") and name.endswith(".md")}
 
 
 @pytest.mark.slow
@@ -119,27 +128,48 @@ def test_every_vendors_system_is_a_column():
     assert set(SYSTEMS) == set(registry.SYSTEMS) - {"linux"}
 
 
-def _takes(held, system):
-    """Hold that a test is there, and takes this system, by its name or by a list of all."""
-    file, _, name = held.partition("::")
-    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
-    function = next((one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name), None)
-    assert function, held
-    # A test over several systems must be given this one, by its name or by a list of all.
-    given = "".join(ast.unparse(one) for one in function.decorator_list)
-    if "'nos'" not in given:
-        return
-    lists = {
+@functools.cache
+def _parsed(file):
+    """A test file as Python has it."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _lists(file):
+    """What the names of a test file stand for, as text."""
+    return {
         target.id: ast.unparse(one.value)
-        for path in (ROOT / "tests" / file).parent.glob("test_*.py")  # one takes another's lists
-        for one in [*ast.parse(path.read_text(encoding="utf-8")).body, *tree.body]
+        for one in _parsed(file).body
         if isinstance(one, ast.Assign)
         for target in one.targets
         if isinstance(target, ast.Name)
     }
-    named = given
+
+
+@functools.cache
+def _given(held):
+    """What a test that is there is given, with the lists in it."""
+    file, _, name = held.partition("::")
+    path = ROOT / "tests" / file
+    function = next(
+        (one for one in _parsed(path).body if isinstance(one, ast.FunctionDef) and one.name == name), None
+    )
+    assert function, held
+    given = named = "".join(ast.unparse(one) for one in function.decorator_list)
+    lists: dict[str, str] = {}
+    for one in (*path.parent.glob("test_*.py"), path):  # one takes another's lists
+        lists |= _lists(one)
     for _ in range(2):  # a list may be made from another
         named += "".join(text for name, text in lists.items() if re.search(rf"\b{name}\b", named))
+    return given, named
+
+
+def _takes(held, system):
+    """Hold that a test is there, and takes this system, by its name or by a list of all."""
+    given, named = _given(held)
+    # A test over several systems must be given this one, by its name or by a list of all.
+    if "'nos'" not in given:
+        return
     assert f"'{system}'" in named or "SYSTEMS" in given, (system, held)
 
 

@@ -11,9 +11,9 @@ import pytest
 from ordered import World, reseal, sign_sums, utc
 
 from shakedown.judge.judged import judge_folder
+from shakedown.records.base import to_json
 from shakedown.records.reading import BadInput
 from shakedown.report import seal as bundle
-from shakedown.run.folder import write_verdict
 from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.key import NEEDS_SSH_KEYGEN
@@ -413,7 +413,7 @@ def test_results_without_jobs_differ(world, forgery):
         assert (world.run / name).exists()
     with pytest.raises(BadInput, match=r"jobs\.json: is missing or has no jobs"):
         bundle.seal(world.run, world.vendor)
-    write_verdict(world.run, judge_folder(world.run))
+    (world.run / "verdict.json").write_bytes(to_json(judge_folder(world.run)))
     sign_sums(world.run, world.vendor)
     for ordered in (True, False):
         assert "jobs.json is missing or has no jobs" in world.verify(ordered=ordered).reason

@@ -14,8 +14,9 @@ from test_forgeries import LATENCY, OUTPUT, WRITE, edit, items, replace
 
 from shakedown.evidence import orders
 from shakedown.judge.judged import judge_folder
+from shakedown.records.base import to_json
 from shakedown.records.reading import BadInput
-from shakedown.run.folder import ORDER, ORDER_SIGNATURE, write_verdict
+from shakedown.run.folder import ORDER, ORDER_SIGNATURE
 from tests.kit.key import NEEDS_SSH_KEYGEN
 
 HERE = Path(__file__).parent
@@ -256,6 +257,6 @@ def test_results_of_a_cell_that_was_never_planned_count_for_nothing(world):
     line = json.loads(path.read_text().splitlines()[0]) | {"metric": "better"}
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
-    write_verdict(world.run, judge_folder(world.run))
+    (world.run / "verdict.json").write_bytes(to_json(judge_folder(world.run)))
     sign_sums(world.run, world.vendor)
     assert "results.jsonl is not what the raw files give" in world.verify().reason

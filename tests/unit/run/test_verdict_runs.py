@@ -5,12 +5,16 @@ import os
 import shutil
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from shakedown.collect.run import collect
+from shakedown.commands.verdict import judged_from_raw
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
+from shakedown.records import reading
 from shakedown.records.base import Outcome, to_json
 from shakedown.records.program import no_cycle_search, status_of
 from shakedown.records.reading import BadInput, read_record
@@ -355,3 +359,25 @@ def test_a_breakdown_is_no_verdict(tmp_path, breaks, task):
     last = done.stdout[: done.stdout.index(end)].rpartition("TASK [")[2].partition("]")[0]
     assert last == (task or "The verdict"), done.stdout
     assert not any("PASS" in path.read_text() for path in run.iterdir())
+
+
+def test_a_verdict_reads_each_record_of_its_run_once(recorded_run, monkeypatch):
+    """Catches: a room that is handed the folder, and reads plan, jobs or a job's record again for itself."""
+    run = recorded_run("lab_healthy")
+    collect(run)
+    read: Counter[str] = Counter()
+    open_ = reading._open
+    monkeypatch.setattr(reading, "_open", lambda path, fix: read.update([path.name]) or open_(path, fix))
+    assert judged_from_raw(run)[0].outcome is Outcome.PASS
+    assert (read["plan.json"], read["jobs.json"]) == (1, 1)
+    assert read["job.json"] == len(list(run.glob("raw/*/job.json"))) > 1
+
+
+def test_a_sealed_run_keeps_its_verdict_and_gets_no_other(run):
+    """Catches: a report that puts a verdict of today into a run that was sealed without one."""
+    verdict = judge_folder(run)
+    runs.write_verdict(run, verdict)
+    (run / "SHA256SUMS").write_text("")
+    runs.write_verdict(run, verdict)
+    (run / "verdict.json").unlink()
+    refused("is sealed", runs.write_verdict, run, verdict)

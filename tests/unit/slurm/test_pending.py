@@ -114,13 +114,12 @@ def test_looking_goes_on_when_slurm_does_not_answer(monkeypatch):
         for error in answers:
             raise error
         if argv[0] == "scancel":
-            monkeypatch.setattr(under_test, "_EVERY_S", 0)
             ask(*argv)
             raise SystemExit
         return ask(*argv)
 
     site.slurm.ask = failing
-    monkeypatch.setattr(under_test, "_EVERY_S", 0.001)
+    monkeypatch.setattr(under_test, "_CANCEL_EVERY_S", 0.001)
     with pytest.raises(SystemExit):
         site.pending._run()
     assert site.slurm.cancelled() == ["7"]

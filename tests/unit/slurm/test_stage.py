@@ -9,7 +9,6 @@ import pytest
 from submit_host import SubmitHost
 
 from shakedown.benchmarks.planning import site_of
-from shakedown.collect.run import gather
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
 from shakedown.plan.time_limits import stage_limit_s
@@ -19,7 +18,7 @@ from shakedown.run.folder import RESULTS, write_lines
 from shakedown.run.lock import Holder, RunLock
 from shakedown.slurm.stage import unended
 from tests.kit.cases import cases
-from tests.kit.run import ran
+from tests.kit.run import gather, ran
 from tests.kit.site import WHERE, document, plan_site
 
 HOLDER = Holder(run="r1", host="h", boot="b", pid=1, start_ticks=1, user="u", since="s", ticket="t1")

@@ -10,7 +10,6 @@ from test_settings_stage import report
 from shakedown.benchmarks.config.job import WantedNeighbours, neighbours, peers, read_table, routes
 from shakedown.benchmarks.config.output import strange_routes, wrong_neighbours
 from shakedown.benchmarks.config.settings import ReadBackSettings, TargetReport
-from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
 from shakedown.onnode.tcp_paths import Route
 from shakedown.records.results import ClockReading, Component, Snapshot
@@ -18,7 +17,7 @@ from shakedown.references.catalogue import Catalogue
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.cases import cases
 from tests.kit.job import leave_the_rest, output, write_outputs
-from tests.kit.run import raw_of, write_run
+from tests.kit.run import gather, raw_of, write_run
 from tests.kit.site import fabric, plan_site, with_nics
 
 MACS = {f"n{i}": f"52:54:00:00:00:0{i}" for i in (1, 2, 3)}

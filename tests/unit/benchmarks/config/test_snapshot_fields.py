@@ -77,7 +77,7 @@ def test_each_field_of_a_recorded_snapshot_is_judged_or_told(recorded_run):
 
     def not_passed() -> int:
         file.write_text(json.dumps(document))
-        verdict = judge(plan, list(snapshot_measurements(plan, folder)), [])
+        verdict = judge(plan, list(snapshot_measurements(Run(folder))), [])
         return len(verdict.cells)  # those that passed are counted alone
 
     whole, silent = not_passed(), set()

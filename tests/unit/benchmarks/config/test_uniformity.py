@@ -8,13 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from shakedown.benchmarks.config.odd_parts import odd_parts
-from shakedown.collect.run import collect, gather
+from shakedown.collect.run import collect
 from shakedown.judge.verdict import judge
 from shakedown.records.results import ClockReading, Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import Run
 from tests.kit.cases import cases
-from tests.kit.run import write_run
+from tests.kit.run import gather, write_run
 from tests.kit.site import fabric, plan_site, with_nics
 
 NODE = {"product": "XE9680", "bios_version": "2.4.4", "kernel": "6.8.0-45"}

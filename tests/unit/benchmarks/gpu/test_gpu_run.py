@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from shakedown.benchmarks.gpu.metrics import judge_gpu
 from shakedown.benchmarks.gpu.state import GpuState, parse_gpu_look
-from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
 from shakedown.onnode.gpus import kernel_log
 from shakedown.records.base import Outcome
@@ -20,6 +19,7 @@ from shakedown.records.results import Measurement
 from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import leave_the_rest
+from tests.kit.run import gather
 from tests.kit.site import one_node, plan_site
 from tests.unit.roles.host_settings.test_node_reader import FRONTS
 
