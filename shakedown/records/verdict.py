@@ -273,8 +273,7 @@ class Criterion(Record):
 
     # Short, as the contract numbers it.
     id: Annotated[
-        str,
-        shape(r"^[A-Za-z0-9][A-Za-z0-9_.:/()-]*$", "a short text without blanks", '"B.2.1"', max_length=24),
+        str, shape(r"^[A-Za-z0-9][A-Za-z0-9_.:/()-]*$", "a short text without blanks", "B.2.1", max_length=24)
     ]
     text: _Line  # what the contract asks
     # Patterns of cell ids with * and ?, as those of waivers. Each must be answered by itself.

@@ -485,10 +485,15 @@ def _print(folder: Path, to: Path) -> None:
         words = ["--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={own}/profile"]
         words += ["--no-sandbox"] if os.geteuid() == 0 else []  # it has none for root; the page has no script
         words += ["--no-pdf-header-footer", f"--print-to-pdf={made}", (folder / PAGE).absolute().as_uri()]
-        kept, said = {**plain_environment(os.environ), "HOME": own}, "it does not end"
+        said = "it does not end"
         with suppress(subprocess.TimeoutExpired):
-            argv = [browser, *words]
-            done = subprocess.run(argv, capture_output=True, timeout=_PRINTING_S, check=False, env=kept)
+            done = subprocess.run(
+                [browser, *words],
+                capture_output=True,
+                timeout=_PRINTING_S,
+                check=False,
+                env={**plain_environment(os.environ), "HOME": own},
+            )
             said = done.stderr.decode(errors="replace").strip()[-200:]
         if not made.is_file():
             raise BadInput(f"{browser} printed nothing: {said}", fix=fix, file=to)
