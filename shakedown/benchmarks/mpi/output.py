@@ -415,9 +415,10 @@ def _allreduce(output: Output[MpiSettings]) -> AllreduceResult:
         raise BadInput(f"sizes are {sizes}, planned were {order.steps()}", fix=fix, file=output.file)
     if len(header.hosts) != len(output.record.nodes) or len(set(header.hosts)) != len(header.hosts):
         nodes = len(output.record.nodes)
-        ranks, hosts = count(len(header.hosts), "rank"), count(len(set(header.hosts)), "host")
-        what = f"it ran on {ranks} of {hosts}, planned was one on each of {nodes} nodes"
-        raise BadInput(what, fix=fix, file=output.file)
+        ranks, hosts = count(len(header.hosts), "rank"), count(len(set(header.hosts)), "host name")
+        what = f"{ranks} told {hosts}, planned was one rank on each of {nodes} nodes"
+        alike = "look whether two nodes have one host name, or both ranks ran on one node"
+        raise BadInput(what, fix=alike if len(header.hosts) == nodes else fix, file=output.file)
     if header.iterations not in (None, order.iterations):
         what = f"it ran {header.iterations} iterations, {order.iterations} were planned"
         raise BadInput(what, fix=fix, file=output.file)
