@@ -448,13 +448,13 @@ def _beside(
     for nic in rails.get(node, ()):
         if not claimed.isdisjoint({nic.rail, nic.netdev, getattr(nic, "rdma_device", nic.netdev)}):
             continue
-        found = _grown(nic, before, after)
+        found = grown(nic, before, after)
         for what, due, most, other in zip(
             ("sent", "received"), implied[node, over], found, found[::-1], strict=True
         ):
             alike = due >= _ENOUGH_TO_TELL and _ALIKE * due <= most <= due / _ALIKE
             if alike and other < (1 - _ALIKE) * most:
-                return f"{node} {nic.netdev} ({nic.rail}) {what} {_amount(most)}, of which no output tells"
+                return f"{node} {nic.netdev} ({nic.rail}) {what} {amount(most)}, of which no output tells"
     return ""
 
 
@@ -463,7 +463,7 @@ def _beside(
 _ENOUGH_TO_TELL, _ALIKE = 1e6, 0.9
 
 
-def _grown(nic: NicSpec | TcpPath, before: NodeCounters, after: NodeCounters) -> tuple[int, int]:
+def grown(nic: NicSpec | TcpPath, before: NodeCounters, after: NodeCounters) -> tuple[int, int]:
     """Return the bytes that a NIC sent and received; 0 where nothing tells."""
     if isinstance(nic, NicSpec) and {nic.rdma_device} <= before.devices.keys() & after.devices.keys():
         return bytes_moved(before.devices[nic.rdma_device], after.devices[nic.rdma_device])
@@ -474,13 +474,14 @@ def _grown(nic: NicSpec | TcpPath, before: NodeCounters, after: NodeCounters) ->
 def _less(sums: Iterable[float], counted: Iterable[int]) -> list[str]:
     """Return in words where less was counted than was claimed, of what was sent and of what was received."""
     return [
-        f"{what} {_amount(claimed)}, the NIC counted {_amount(found)}"
+        f"{what} {amount(claimed)}, the NIC counted {amount(found)}"
         for what, claimed, found in zip(("sent", "received"), sums, counted, strict=True)
         if found < (1 - MISSING_SHARE) * claimed
     ]
 
 
-def _amount(count: float) -> str:
+def amount(count: float) -> str:
+    """Write a number of bytes with three digits."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.3g} {unit}"

@@ -7,10 +7,13 @@ outside it decides nothing, unless it lacks more than that can take (docs/decisi
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shakedown.benchmarks.base.contract import TcpPath
+from shakedown.collect.counters import amount, grown
 from shakedown.collect.outputs import Told
 from shakedown.onnode.host import MOST_OTHERS
 from shakedown.onnode.pin import cpu_set
@@ -44,12 +47,16 @@ def beside_others(told: Sequence[Told], readings: Mapping[str, Both], nics: Mapp
     A way that strays leaves a value undecided: what passed may have gone around a dead rail.
     """
     known: dict[tuple[str, str | None], tuple[list[Load], str]] = {}
+    foreign = _foreign(told, readings, nics)
 
     def at_end(node: str, rail: str | None) -> tuple[list[Load], str]:
         if (node, rail) not in known:
             mine = [n for n in nics.get(node, ()) if rail is None or n.rail in rail.split(">")]
             both = readings.get(node, (NodeCounters(), NodeCounters()))
-            known[node, rail] = [*_loads(node, both, mine)], _strays(node, both, mine, nics)
+            known[node, rail] = (
+                [*foreign.get(node, ()), *_loads(node, both, mine)],
+                _strays(node, both, mine, nics),
+            )
         return known[node, rail]
 
     def told_of(m: Measurement) -> Measurement:
@@ -62,6 +69,35 @@ def beside_others(told: Sequence[Told], readings: Mapping[str, Both], nics: Mapp
         return m.model_copy(update=new) if new else m
 
     return [one.of(map(told_of, one.measurements)) for one in told]
+
+
+def _foreign(
+    told: Sequence[Told], readings: Mapping[str, Both], nics: Mapping[str, Nics]
+) -> dict[str, list[Load]]:
+    """Return by node what others sent over an interface of the job: bytes that no output explains.
+
+    Of TCP alone: the octets of an interface leave RDMA out.
+    """
+    implied: dict[tuple[str, str], float] = defaultdict(float)
+    for node, over, sent, received in (moved for one in told for moved in one.moved):
+        implied[node, over or ""] += max(sent, received)
+    # Of doubling, each step a message as long as the first.
+    steps = 1 + math.ceil(math.log2(max(2, len({node for node, _ in implied}))))
+    found: dict[str, list[Load]] = defaultdict(list)
+    for (node, over), own in implied.items():
+        for nic in nics.get(node, ()):
+            if isinstance(nic, NicSpec) or over not in (nic.rail, nic.netdev):
+                continue
+            most = max(grown(nic, *readings.get(node, (NodeCounters(), NodeCounters()))))
+            if most - _MOST_OF_ONES_OWN * steps * own >= _FOREIGN_BYTES:
+                what = f"carried {amount(most)}, of which the job explains {amount(own)}"
+                said = BLAMES["busy-nic"].told(node=node, what=f"{nic.netdev} ({nic.rail}) {what}")
+                found[node].append(Load(node=node, said=printable(said)[:500], most=1 - own / most))
+    return found
+
+
+# Headers, warm-up and repeats come on top of what a job's outputs imply at least; and what is worth a word.
+_MOST_OF_ONES_OWN, _FOREIGN_BYTES = 4, 1e8
 
 
 def _loads(node: str, both: Both, nics: Nics) -> Iterator[Load]:

@@ -316,6 +316,12 @@ BLAMES: dict[str, Blame] = {
         "a part that is slow besides: the value decides nothing",
         "mpstat -P ALL 1 3",
     ),
+    "busy-nic": Blame(
+        "{node} was busy: {what}",
+        ("the interface's own bytes", "what the job's outputs imply"),
+        "a collective that sends the same more often than is known here",
+        "ss -tin; sar -n DEV 1 3",
+    ),
     # onnode
     "way-strays": Blame("{node} {netdev} ({rail}): {owner}'s {words}", (_READ_BACK, _INTENT)),
     "interface": Blame("{node} {netdev} ({rail}): {words}", (_READ_BACK, _INTENT)),

@@ -237,7 +237,11 @@ def test_an_all_reduce_of_less_than_was_ordered_decides_nothing(recorded_run, sh
     """Catches: one iteration, or one rank, in place of the ordered ones, fast because it did nothing."""
     for old, new, words in (
         ('"n2"], "sizes"', '"n2"], "iterations": 1, "sizes"', "it ran 1 iterations, 5 were planned"),
-        ('"hosts": ["n1", "n2"]', '"hosts": ["n1", "n1"]', "2 ranks told 1 host name, planned was one rank on"),
+        (
+            '"hosts": ["n1", "n2"]',
+            '"hosts": ["n1", "n1"]',
+            "2 ranks told 1 host name, planned was one rank on",
+        ),
     ):
         run = recorded_run("lab_healthy")
         raw = run / "raw/collective.mpi_allreduce.a1/mpi_allreduce.txt"

@@ -308,6 +308,23 @@ def test_each_way_to_stray_is_read_in_the_job(way, free, words):
     assert not words or words in found[0]["words"]
 
 
+@pytest.mark.parametrize(("carried", "busy"), [(1190, True), (60, False), (250, False)])
+def test_what_others_send_over_the_rail_is_beside_its_values(carried, busy):
+    """Catches: a rail called slow that another user filled; a collective's own repeats taken for others."""
+    m = judged(reading(10), reading(70))
+    nics = {"n2": (TcpPath(rail="rail0", netdev="fab0", ipv4="10.0.0.2", mtu_bytes=1500),)}
+    first, last = (
+        reading(at, octets={"fab0": [10**9 + mb * 10**6] * 2}) for at, mb in ((10, 0), (70, carried))
+    )
+    told = [Told((m,), (Moved("n2", None, 27e6, 27e6),)), Told((m,), (Moved("n2", "fab0", 27e6, 27e6),))]
+    for one in beside_others(told, {"n2": (first, last)}, nics):
+        (found,) = one.measurements
+        said = [load.said for load in found.loaded]
+        assert [text[:50] for text in said] == (
+            ["n2 was busy: fab0 (rail0) carried 1.19 GB, of whic"] if busy else []
+        )
+
+
 @pytest.mark.parametrize(
     ("fab0", "fab1", "said"),
     [
