@@ -2,6 +2,7 @@
 
 import base64
 import io
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,20 +79,24 @@ def levels_of(cells: Sequence[CellVerdict], reference: Reference) -> NDArray[np.
     best = max(
         margin(limit, gate, better) for limit in (reference.value, reference.ceiling) if limit is not None
     )
-    columns = [(c.value, c.outcome, c.rule == Rule.IMPOSSIBLE) for c in cells]
-    standing = np.array([0.0 if value is None else margin(value, gate, better) for value, _, _ in columns])
-    found = np.array([_FIXED.get(outcome, 0) for _, outcome, _ in columns], dtype=np.float64)
-    passes, fails = (
-        np.array([outcome is one for _, outcome, _ in columns]) for one in (Outcome.PASS, Outcome.FAIL)
-    )
-    above = (standing - 1) / (best - 1) if best > 1 else np.ones_like(standing)
-    found = np.where(passes, 1 + np.rint((STEPS - 1) * (1 - np.clip(above, 0, 1))), found)
-    found = np.where(fails, FAILED + np.rint((STEPS - 1) * (1 - np.clip(standing, 0, 1))), found)
-    found[[odd for _, _, odd in columns]] = IMPOSSIBLE
-    return found.astype(np.uint8)
+    standing, kind = array("d"), bytearray()
+    for c in cells:  # a large mesh has millions in one item: they are seen once, and a few bytes kept of each
+        standing.append(0.0 if c.value is None else margin(c.value, gate, better))
+        kind.append(IMPOSSIBLE if c.rule == Rule.IMPOSSIBLE else _LEVELS.get(c.outcome, 0))
+    stand, found = np.frombuffer(standing), np.frombuffer(kind, dtype=np.uint8)
+    above = (stand - 1) / (best - 1) if best > 1 else np.ones_like(stand)
+    passed = 1 + np.rint((STEPS - 1) * (1 - np.clip(above, 0, 1)))
+    failed = FAILED + np.rint((STEPS - 1) * (1 - np.clip(stand, 0, 1)))
+    return np.where(found == 1, passed, np.where(found == FAILED, failed, found)).astype(np.uint8)
 
 
-_FIXED = {Outcome.NOT_RUN: NOT_RUN, Outcome.INCONCLUSIVE: INCONCLUSIVE}
+# Of those that passed or failed, the first.
+_LEVELS = {
+    Outcome.PASS: 1,
+    Outcome.FAIL: FAILED,
+    Outcome.NOT_RUN: NOT_RUN,
+    Outcome.INCONCLUSIVE: INCONCLUSIVE,
+}
 
 
 def shrink(levels: NDArray[np.uint8]) -> tuple[tuple[int, int], NDArray[np.uint8]]:
