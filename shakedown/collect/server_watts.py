@@ -7,6 +7,7 @@ import http.client
 import os
 import re
 import shutil
+import signal
 import ssl
 import stat
 import subprocess
@@ -317,6 +318,10 @@ def sample(
             if time.monotonic() + pause >= until or stop.wait(pause):
                 return
 
+    if threading.current_thread() is threading.main_thread():
+        # A script that starts this in the background lets it ignore Ctrl-C; what ends it keeps its readings.
+        for how in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(how, signal.default_int_handler)
     threads = [threading.Thread(target=follow, args=(node,), daemon=True) for node in readers]
     for thread in threads:
         thread.start()

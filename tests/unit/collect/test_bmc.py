@@ -6,7 +6,12 @@ The BMCs here are a small HTTPS server and a script in ipmitool's place; no real
 import base64
 import json
 import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -244,6 +249,24 @@ def test_the_command_reads_every_node_and_keeps_no_secret(
     file.write_text(json.dumps({"bmcs": {"n1": redfish}}))
     status, out, error = shakedown(*arguments)
     assert (status, out, error.count("\n"), "no BMC of n2" in error) == (2, "", 1, True)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_reading_in_the_background_ends_when_it_is_told_to(how, bmc, ipmitool, tmp_path):
+    """Catches: a reader that a script started with `&`, which ignores Ctrl-C and cannot be ended well."""
+    run = write_run(tmp_path / "run", {"all_reduce": {8: (1.0,)}}, nodes=("n1",))
+    file = tmp_path / "bmcs.yml"
+    file.write_text(json.dumps({"bmcs": {"n1": {**bmc, "through": "ipmi"}}}))
+    words = ("power", run, "--bmcs", file, "--seconds", "60", "--every", "0.2")
+    argv = [sys.executable, "-m", "shakedown", *map(str, words)]
+    background = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731  (as a shell does it)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=background) as child:
+        deadline = time.monotonic() + 50
+        while not (run / "raw/server_power/n1.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        child.send_signal(how)
+        told, _ = child.communicate(timeout=30)
+    assert re.search(r"n1: [1-9]\d* readings", told), told
 
 
 def test_no_ipmitool_is_said(bmc, tmp_path, monkeypatch):
