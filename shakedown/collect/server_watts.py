@@ -323,16 +323,16 @@ def sample(
         for how in (signal.SIGINT, signal.SIGTERM):
             signal.signal(how, signal.default_int_handler)
     threads = [threading.Thread(target=follow, args=(node,), daemon=True) for node in readers]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             # A BMC that sends a byte now and then must not keep the command; the limit lets Ctrl-C be heard.
             while thread.is_alive() and time.monotonic() < until + 2 * TIMEOUT_S:
                 thread.join(0.2)
     except KeyboardInterrupt:
         stop.set()
-        for thread in threads:
+        for thread in (one for one in threads if one.ident is not None):
             thread.join(2 * TIMEOUT_S)  # a reading that has begun ends by itself
     return counts
 
