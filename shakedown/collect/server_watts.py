@@ -300,7 +300,15 @@ def sample(
     counts: dict[str, tuple[int, int]] = dict.fromkeys(readers, (0, 0))
     until = time.monotonic() + for_s
 
+    ended = {node: threading.Event() for node in readers}
+
     def follow(node: str) -> None:
+        try:
+            read_until_told(node)
+        finally:
+            ended[node].set()
+
+    def read_until_told(node: str) -> None:
         good = bad = 0
         while True:
             begun = time.monotonic()
@@ -322,18 +330,18 @@ def sample(
         # A script that starts this in the background lets it ignore Ctrl-C; what ends it keeps its readings.
         for how in (signal.SIGINT, signal.SIGTERM):
             signal.signal(how, signal.default_int_handler)
-    threads = [threading.Thread(target=follow, args=(node,), daemon=True) for node in readers]
+    # Not by joining the threads: Python 3.11 takes one for ended when a signal comes in `join` (bpo-45274).
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
+        for node in readers:
+            threading.Thread(target=follow, args=(node,), daemon=True).start()
+        for one in ended.values():
             # A BMC that sends a byte now and then must not keep the command; the limit lets Ctrl-C be heard.
-            while thread.is_alive() and time.monotonic() < until + 2 * TIMEOUT_S:
-                thread.join(0.2)
+            while not one.wait(0.2) and time.monotonic() < until + 2 * TIMEOUT_S:
+                pass
     except KeyboardInterrupt:
         stop.set()
-        for thread in (one for one in threads if one.ident is not None):
-            thread.join(2 * TIMEOUT_S)  # a reading that has begun ends by itself
+        for one in ended.values():
+            one.wait(2 * TIMEOUT_S)  # a reading that has begun ends by itself
     return counts
 
 
