@@ -198,44 +198,6 @@ def _as_planned(to_ipv4: str, from_ipv4: str | None) -> tcp_paths.Route | None:
     return way
 
 
-def answered_long(
-    mine: Sequence[Mapping[str, Any]], planned: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> list[dict[str, str]]:
-    """Return the same of datagrams as long as the interface sends, that no kernel cuts.
-
-    A kernel that gets one where nobody listens says so (RFC 1122, 4.1.3.1), to who sent it alone.
-    """
-    found: list[dict[str, str]] = []
-    calls = dict[int, tuple[socket.socket, dict[str, str]]]()
-    ready = select.poll()
-    for nic, end, pair in _ways_beside(mine, planned):
-        call = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        call.setblocking(False)
-        with contextlib.suppress(OSError):
-            call.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic["netdev"].encode())
-        try:
-            tcp_paths.never_cut(call)
-            call.bind((nic["ipv4"], 0))
-            call.connect((end["ipv4"], tcp_paths.port()))
-            whole = min(told_of(nic["netdev"], "mtu") - tcp_paths.HEADERS_BYTES, _LONGEST_BYTES)
-            call.send(bytes(max(1, whole)))
-        except OSError:
-            call.close()
-            continue
-        calls[call.fileno()] = call, pair
-        ready.register(call, select.POLLIN)
-    until = time.monotonic() + _LONG_S
-    while calls and (left_s := until - time.monotonic()) > 0:
-        for number, _ in ready.poll(left_s * 1000):
-            ready.unregister(number)
-            call, pair = calls.pop(number)
-            found += [pair] if call.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _ANSWERS else []
-            call.close()
-    for call, _ in calls.values():
-        call.close()
-    return found
-
-
 def _ways_beside(
     mine: Sequence[Mapping[str, Any]], planned: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> list[tuple[Mapping[str, Any], Mapping[str, Any], dict[str, str]]]:
@@ -258,30 +220,72 @@ def answered(
     A rail whose switch drops everything has its link up: only asking shows it. Silence on all rails
     says nothing, as a firewall may keep it; that of one that answered before the job, or on another, does.
     """
-    calls = dict[int, tuple[socket.socket, dict[str, str]]]()
     found: list[dict[str, str]] = []
-    ready = select.poll()
+    calls: _Calls = []
     for nic, end, pair in _ways_beside(mine, planned):
-        call = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        call.setblocking(False)
-        with contextlib.suppress(OSError):  # before Linux 5.7 root alone may: routes decide there
-            call.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic["netdev"].encode())
+        call = _bound(nic, socket.SOCK_STREAM)
         with contextlib.suppress(OSError):
             call.bind((nic["ipv4"], 0))
             said = call.connect_ex((end["ipv4"], tcp_paths.port()))
             if said == errno.EINPROGRESS:
-                calls[call.fileno()] = call, pair
-                ready.register(call, select.POLLOUT)
+                calls.append((call, pair))
                 continue
             found += [pair] if said in _ANSWERS else []
         call.close()
-    until = time.monotonic() + _ANSWER_S
-    while calls and (left_s := until - time.monotonic()) > 0:
+    return found + _heard(calls, select.POLLOUT, _ANSWER_S)
+
+
+def answered_long(
+    mine: Sequence[Mapping[str, Any]], planned: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[dict[str, str]]:
+    """Return the same of datagrams as long as the interface sends, that no kernel cuts.
+
+    A kernel that gets one where nobody listens says so (RFC 1122, 4.1.3.1), to who sent it alone.
+    """
+    calls: _Calls = []
+    for nic, end, pair in _ways_beside(mine, planned):
+        call = _bound(nic, socket.SOCK_DGRAM)
+        try:
+            tcp_paths.never_cut(call)
+            call.bind((nic["ipv4"], 0))
+            call.connect((end["ipv4"], tcp_paths.port()))
+            whole = min(told_of(nic["netdev"], "mtu") - tcp_paths.HEADERS_BYTES, _LONGEST_BYTES)
+            call.send(bytes(max(1, whole)))
+        except OSError:
+            call.close()
+        else:
+            calls.append((call, pair))
+    return _heard(calls, select.POLLIN, _LONG_S)
+
+
+_Calls = list[tuple[socket.socket, dict[str, str]]]  # what was asked, and of whom on which rail
+
+
+def _bound(nic: Mapping[str, Any], kind: socket.SocketKind) -> socket.socket:
+    """Return a socket that sends over one NIC alone; before Linux 5.7 root alone may: routes decide there."""
+    call = socket.socket(socket.AF_INET, kind)
+    call.setblocking(False)
+    with contextlib.suppress(OSError):
+        call.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic["netdev"].encode())
+    return call
+
+
+def _heard(calls: _Calls, event: int, seconds: float) -> list[dict[str, str]]:
+    """Return who answered within so many seconds, and close what asked."""
+    found, ready, left = (
+        list[dict[str, str]](),
+        select.poll(),
+        {call.fileno(): (call, of) for call, of in calls},
+    )
+    for number in left:
+        ready.register(number, event)
+    until = time.monotonic() + seconds
+    while left and (left_s := until - time.monotonic()) > 0:
         for number, _ in ready.poll(left_s * 1000):
             ready.unregister(number)
-            call, pair = calls.pop(number)
+            call, pair = left.pop(number)
             found += [pair] if call.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _ANSWERS else []
             call.close()
-    for call, _ in calls.values():
+    for call, _ in left.values():
         call.close()
     return found
