@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from shakedown.onnode.journal import ran
 from shakedown.records.wording import BLAMES
 
 _TRIAL_S = 45.0  # what one group may take: starting MPI or NCCL and a few messages
@@ -24,12 +26,22 @@ Ends = Callable[[Sequence[str]], bool]
 
 
 def budget_s(needed_s: float = 0.0) -> float:
-    """Return the seconds of this job that a search may take beside what the job still needs; 0: unknown.
-
-    Slurm tells a job's end from 22.05 on.
-    """
+    """Return the seconds of this job that a search may take beside what the job still needs; 0: unknown."""
     end = os.environ.get("SLURM_JOB_END_TIME", "")
-    return max(0.0, float(end) - time.time() - needed_s) if end.isdigit() else 0.0
+    if end.isdigit():
+        return max(0.0, float(end) - time.time() - needed_s)
+    # Slurm 22.05 leaves it out. The time left, as squeue(1) prints it: [[days-]hours:]minutes:seconds.
+    asked = ["squeue", "--noheader", "--format=%L", f"--jobs={os.environ.get('SLURM_JOB_ID', '')}"]
+    done = ran(asked, _ASK_S)
+    said = _LEFT.fullmatch(done.stdout.strip()) if done and done.returncode == 0 else None
+    if said is None:
+        return 0.0
+    days, hours, minutes, seconds = (int(part or 0) for part in said.groups())
+    return max(0.0, ((days * 24 + hours) * 60 + minutes) * 60 + seconds - needed_s)
+
+
+_LEFT = re.compile(r"(?:(\d{1,4})-)?(?:(\d{1,2}):)?(\d{1,2}):(\d{2})")
+_ASK_S = 20.0
 
 
 def search(nodes: Sequence[str], ends: Ends, seconds: float) -> str:

@@ -83,11 +83,25 @@ def test_a_search_ends_in_its_time():
 
 def test_the_time_is_the_job_s_own(monkeypatch):
     """Catches: a search that takes the time of what is still to be measured."""
-    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
-    assert halves.budget_s() == 0
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 100))
     assert 35 < halves.budget_s(60) <= 40
     assert halves.budget_s(200) == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [("4:05", 245), ("1:00:00", 3600), ("2-01:00:10", 176410), ("UNLIMITED", 0), ("INVALID", 0), ("", 0)],
+)
+def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(left, seconds, monkeypatch, tmp_path):
+    """Catches: no search at all where Slurm is of 22.05, or one without an end."""
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n[ \"$3\" = --jobs=77 ] && echo '{left}'\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    assert halves.budget_s() == seconds
+    (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    assert halves.budget_s() == 0
 
 
 # Hangs on more than one node if n2 is among them; else it ends.
