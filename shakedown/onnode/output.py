@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shakedown.onnode import halves, standing
+from shakedown.onnode import standing
 from shakedown.onnode.journal import Clock, Journal, failure
 from shakedown.onnode.standing import WITH_SLURM
 
@@ -51,7 +51,7 @@ def kept(
         )
         # Slurm ends a job with SIGTERM to this process: pass it on, and still write the record.
         signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-        search_s = min(_SEARCH_S, _SEARCH_SHARE * (left_s := halves.budget_s(_END_S)))
+        search_s = min(_SEARCH_S, _SEARCH_SHARE * (left_s := standing.budget_s(_END_S)))
         hung = ""
         try:
             code = child.wait(left_s - search_s if search_s else None)
@@ -59,7 +59,7 @@ def kept(
             hung = (
                 f"no end within {left_s - search_s:.0f} s: {standing.ask(folder, nodes, str(folder / test))}"
             )
-            code = halves.end(child)
+            code = standing.end(child)
     problem = None
     if hung:
         problem = {
@@ -77,9 +77,9 @@ def kept(
 
 def _searched(nodes: list[str], command: list[str], seconds: float) -> str:
     def ends(group: Sequence[str]) -> bool:
-        return halves.ends_in_time(halves.on_nodes(command, group), _QUIET)
+        return standing.ends_in_time(standing.on_nodes(command, group), _QUIET)
 
-    return halves.search(nodes, ends, seconds) if "srun" in command else ""
+    return standing.search(nodes, ends, seconds) if "srun" in command else ""
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import gpus, halves, standing, tcp_paths
+from shakedown.onnode import gpus, standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, job, ran, watched
 from shakedown.onnode.software import Ready, enter
 from shakedown.onnode.standing import once_a_node, wait_for_slurm
@@ -189,7 +189,7 @@ def measure(
     if problem and problem["kind"] == "killed" and ": hung, " in problem["message"]:
         rest = spec["operations"][spec["operations"].index(operation) + 1 :]
         needed_s = 60 + len(rest) * (spec["repeats"] + spec["tuning"]) * spec["timeout_s"]
-        found = searched(folder, spec, operation, command, ready.step, halves.budget_s(needed_s))
+        found = searched(folder, spec, operation, command, ready.step, standing.budget_s(needed_s))
         problem = {**problem, "message": "; ".join(filter(None, (problem["message"], found)))[:2000]}
     (folder / names[0]).touch()
     ended = (nodes, clock, code, problem)
@@ -227,9 +227,9 @@ def searched(
         at = ["--host", ",".join(f"{node}:{spec['gpus'][node]}" for node in nodes)]
         at = at if spec["launcher"] == "mpirun" else [f"--nodelist={','.join(nodes)}"]
         full = [started[0], *at, *started[1:], *arguments(part, operation, each, **few)]
-        return halves.ends_in_time(full, {**spec["variables"], "NCCL_DEBUG": "WARN"})
+        return standing.ends_in_time(full, {**spec["variables"], "NCCL_DEBUG": "WARN"})
 
-    return halves.search(list(spec["gpus"]), ends, seconds) if len(spec["gpus"]) > 1 else ""
+    return standing.search(list(spec["gpus"]), ends, seconds) if len(spec["gpus"]) > 1 else ""
 
 
 def once(

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from shakedown.onnode import halves, output
+from shakedown.onnode import output, standing
 
 FAULTS = {
     "node": lambda bad: lambda group: len(group) > 1 and bad in group,
@@ -28,7 +28,7 @@ def found(many, hangs, seconds=1e6):
         asked.append(tuple(group))
         return not hangs(set(group))
 
-    return halves.search(nodes(many), ends, seconds), asked
+    return standing.search(nodes(many), ends, seconds), asked
 
 
 @pytest.mark.parametrize("many", [3, 4, 5, 7, 8, 16, 64])
@@ -84,8 +84,8 @@ def test_a_search_ends_in_its_time():
 def test_the_time_is_the_job_s_own(monkeypatch):
     """Catches: a search that takes the time of what is still to be measured."""
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 100))
-    assert 35 < halves.budget_s(60) <= 40
-    assert halves.budget_s(200) == 0
+    assert 35 < standing.budget_s(60) <= 40
+    assert standing.budget_s(200) == 0
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(left, seconds, monkeypa
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
-    assert halves.budget_s() == seconds
+    assert standing.budget_s() == seconds
     (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")
-    assert halves.budget_s() == 0
+    assert standing.budget_s() == 0
 
 
 # Hangs on more than one node if n2 is among them; else it ends.
@@ -122,8 +122,8 @@ def test_a_hung_command_leaves_its_search_in_the_record(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 9))
     monkeypatch.setattr(output, "_END_S", 0.0)
     monkeypatch.setattr(output, "_SEARCH_SHARE", 0.8)
-    monkeypatch.setattr(halves, "_TRIAL_S", 0.5)
-    monkeypatch.setattr(halves, "_GRACE_S", 0.2)
+    monkeypatch.setattr(standing, "_TRIAL_S", 0.5)
+    monkeypatch.setattr(standing, "_GRACE_S", 0.2)
     monkeypatch.setattr(output.standing, "ask", lambda *_: "no rank stands still alone")
     status = output.kept(
         tmp_path, "mpi", "mpi_allreduce", ["n1", "n2", "n3"], ["srun", "--mpi=pmix", "program"]
