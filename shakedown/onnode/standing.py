@@ -164,7 +164,7 @@ def ask(folder: Path, nodes: list[str], mark: str) -> str:
 
 
 # All ranks of a hung collective look alike from outside. In the allocation that is there already, smaller
-# ones run beside each other, on halves, quarters and pairs of its nodes, until the smallest that hangs is known.
+# ones run beside each other, on halves, quarters and pairs of its nodes, until the least that hangs is known.
 
 _TRIAL_S = 45.0  # what one group may take: starting MPI or NCCL and a few messages
 _GRACE_S = 10.0
