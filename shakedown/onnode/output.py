@@ -76,7 +76,7 @@ def kept(
 
 
 def _searched(nodes: list[str], command: list[str], seconds: float) -> str:
-    def ends(group: Sequence[str]) -> bool:
+    def ends(group: Sequence[str]) -> bool | None:
         return standing.ends_in_time(standing.on_nodes(command, group), _QUIET)
 
     return standing.search(nodes, ends, seconds) if "srun" in command else ""

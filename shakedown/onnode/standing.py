@@ -170,8 +170,8 @@ _TRIAL_S = 45.0  # what one group may take: starting MPI or NCCL and a few messa
 _GRACE_S = 10.0
 _MOST_NAMED, _MOST_MATES = 4, 3
 
-# Whether a collective on these nodes ends.
-Ends = Callable[[Sequence[str]], bool]
+# Whether a collective on these nodes ends: well, by no end in time (False), or with an error (None).
+Ends = Callable[[Sequence[str]], bool | None]
 
 
 def budget_s(needed_s: float = 0.0) -> float:
@@ -216,6 +216,7 @@ class _Search:
     def __init__(self, nodes: Sequence[str], ends: Ends, until: float) -> None:
         self._nodes, self._ends, self._until = nodes, ends, until
         self._well: list[Sequence[str]] = []  # groups of two nodes or more that ended
+        self._failed = set[str]()  # nodes on which it ended with an error alone
         self.found: list[str] = []
 
     def tried(self, groups: Sequence[Sequence[str]]) -> list[bool]:
@@ -224,12 +225,22 @@ class _Search:
             self.found.append("there was no time to search further")
             raise TimeoutError
         with ThreadPoolExecutor(len(groups)) as beside:
-            worked = list(beside.map(self._ends, groups))
+            ended = list(beside.map(self._ends, groups))
+        self._failed |= {
+            group[0] for group, how in zip(groups, ended, strict=True) if how is None and len(group) == 1
+        }
+        worked = [how is True for how in ended]
         self._well += [group for group, well in zip(groups, worked, strict=True) if well and len(group) > 1]
         return worked
 
     def narrow(self, group: Sequence[str]) -> None:
         """Find what hangs in a group that does."""
+        if len(group) == 1 and group[0] in self._failed:
+            # It may be the step that cannot be started so: no word on the node.
+            self.found.append(
+                f"on {group[0]} alone the same ended with an error, which says nothing of its network"
+            )
+            return
         if len(group) == 1:
             self.found.append(BLAMES["hangs-alone"].told(node=group[0]))
             return
@@ -281,8 +292,8 @@ def on_nodes(command: Sequence[str], nodes: Sequence[str]) -> list[str]:
     return [*command[:at], *step, f"--nodelist={','.join(nodes)}", *command[at:]]
 
 
-def ends_in_time(command: Sequence[str], variables: Mapping[str, str] | None = None) -> bool:
-    """Run a command that prints into nothing; whether it ended well and in time."""
+def ends_in_time(command: Sequence[str], variables: Mapping[str, str] | None = None) -> bool | None:
+    """Run a command that prints into nothing; whether it ended well, in no time (False) or badly (None)."""
     try:
         child = subprocess.Popen(
             command,
@@ -292,9 +303,9 @@ def ends_in_time(command: Sequence[str], variables: Mapping[str, str] | None = N
             env={**os.environ, **(variables or {})},
         )
     except OSError:
-        return False
+        return None
     try:
-        return child.wait(_TRIAL_S) == 0
+        return True if child.wait(_TRIAL_S) == 0 else None
     except subprocess.TimeoutExpired:
         end(child)
         return False

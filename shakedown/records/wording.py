@@ -361,19 +361,19 @@ BLAMES: dict[str, Blame] = {
         ("the collective on all nodes, hung", "the same on this node alone, hung"),
     ),
     "hangs-with": Blame(
-        "{node}: the same collective hangs on it and {mate}, and ends on {mate} and {other}",
+        "{node}: the same collective hangs or fails on it and {mate}, and ends on {mate} and {other}",
         ("that pair, hung", "its partner with another node, ended"),
         "its NIC, cable, switch port or filter, or the node itself",
         "ping -I NETDEV ADDRESS from its partner; journalctl -k",
     ),
     "hangs-apart": Blame(
-        "between {pair}: the same collective hangs on the two, and ends on each with another node",
+        "between {pair}: the same collective hangs or fails on the two, and ends on each with another node",
         ("that pair, hung", "each of the two with another node, ended"),
         "a filter or a route of either, for the other's addresses alone",
         "ping -I NETDEV ADDRESS, both ways; nft list ruleset",
     ),
     "hangs-between": Blame(
-        "likely between {pair}: the same collective hangs on the two",
+        "likely between {pair}: the same collective hangs or fails on the two",
         ("that pair, hung",),
         "either node, where no third was there to try it with",
         "ping -I NETDEV ADDRESS, both ways; nft list ruleset",

@@ -221,7 +221,7 @@ def searched(
     """Return what of a hung operation hangs, by smaller ones of the same job; empty: nothing was tried."""
     few = {"iterations": 2, "warmup": 1, "check": 0}
 
-    def ends(nodes: Sequence[str]) -> bool:
+    def ends(nodes: Sequence[str]) -> bool | None:
         part = {**spec, "gpus": {node: spec["gpus"][node] for node in nodes}}
         started, each = launch(part, command, spec["variables"], folder, container)
         at = ["--host", ",".join(f"{node}:{spec['gpus'][node]}" for node in nodes)]

@@ -38,7 +38,7 @@ def test_a_node_that_hangs_with_all_others_is_named_alone(many, kind):
     for bad in nodes(many):
         said, asked = found(many, FAULTS[kind](bad))
         assert said.startswith(
-            f"{bad}: the same collective hangs on it and" if kind == "node" else f"{bad} hangs"
+            f"{bad}: the same collective hangs or fails on it and" if kind == "node" else f"{bad} hangs"
         ), said
         assert said.count(";") == 0, said
         assert len(asked) <= 2 * many.bit_length() + many // 2 + 4
@@ -50,7 +50,7 @@ def test_a_pair_that_hangs_alone_is_told_as_that_pair(many):
     for pair in combinations(nodes(many), 2):
         said, _ = found(many, lambda group, pair=pair: set(pair) <= group)
         wanted = ("between", "takes more")  # pairs across are matched one way: another pair hides
-        assert any(word in said for word in wanted) and "hangs on it" not in said, (pair, said)
+        assert any(word in said for word in wanted) and "fails on it" not in said, (pair, said)
         if "between" in said and "likely" not in said:
             assert f"between {pair[0]} and {pair[1]}: " in said, (pair, said)
 
@@ -58,8 +58,14 @@ def test_a_pair_that_hangs_alone_is_told_as_that_pair(many):
 def test_two_nodes_blame_neither():
     """Catches: one of two nodes called bad, where no third can tell which."""
     said, _ = found(2, lambda group: len(group) == 2)
-    assert said.startswith("likely between n1 and n2: the same collective hangs on the two")
+    assert said.startswith("likely between n1 and n2: the same collective hangs or fails on the two")
     assert found(2, lambda group: "n2" in group)[0].startswith("n2 hangs with no other node")
+
+
+def test_a_search_whose_steps_cannot_start_blames_no_node():
+    """Catches: nodes called hung because their Slurm refuses the search's own srun."""
+    said = standing.search(nodes(4), lambda group: None, 1e6)
+    assert "hangs" not in said and said.count("alone the same ended with an error") == 4
 
 
 def test_two_bad_nodes_are_both_named():
@@ -132,4 +138,6 @@ def test_a_hung_command_leaves_its_search_in_the_record(tmp_path, monkeypatch):
     problem = json.loads(line)["problem"]
     assert (status, problem["kind"]) == (1, "killed")
     assert "mpi_allreduce: hung, no end within" in problem["message"]
-    assert "n2: the same collective hangs on it and" in problem["message"], (tmp_path / "log").read_text()
+    assert "n2: the same collective hangs or fails on it and" in problem["message"], (
+        tmp_path / "log"
+    ).read_text()
