@@ -7,13 +7,11 @@ verified and judged anew. What passed counts only where the plan requires it, wh
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,14 +28,14 @@ from shakedown.judge.several_cells import AGAIN
 from shakedown.judge.verdict import Judged, decides
 from shakedown.records.base import Outcome, tally, to_json
 from shakedown.records.plan import Plan, PlanItem, Reference, cell_pattern
-from shakedown.records.program import no_cycle_search, plain_environment
+from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import BadInput, read_bytes, read_record
 from shakedown.records.results import Snapshot
 from shakedown.records.verdict import Answer, CellVerdict, Certificate, CertifiedRun, Criteria, Criterion, Met
 from shakedown.records.wording import clipped, count, in_unit, number, those
 from shakedown.records.writing import write_aside
 from shakedown.report import seal as bundle
-from shakedown.report.html import TEMPLATES, environment
+from shakedown.report.html import TEMPLATES, environment, print_pdf
 from shakedown.report.seal import Verification, differs
 from shakedown.report.source import margin
 from shakedown.run.folder import ORDER, PLAN, SUMS, Run
@@ -101,11 +99,20 @@ class _Found:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     matched: set[int] = field(default_factory=set)  # patterns, by number
     answered: dict[int, set[str]] = field(default_factory=dict)  # where required cells of each passed
+    rails: dict[int, set[str]] = field(default_factory=dict)  # and on which rails
     asides: Counter[str] = field(default_factory=Counter)  # what a reader of MET must still hear of
     first: dict[Outcome, str] = field(default_factory=dict)  # what the first cell of an outcome says
     kinds: dict[tuple[str, str, str], _Kind] = field(default_factory=dict)
 
-    def add(self, cell: CellVerdict, item: PlanItem, nodes: frozenset[str], plan: Plan, at: set[int]) -> None:
+    def add(
+        self,
+        cell: CellVerdict,
+        item: PlanItem,
+        nodes: frozenset[str],
+        rail: str | None,
+        plan: Plan,
+        at: set[int],
+    ) -> None:
         """Count a cell that these patterns match."""
         self.matched |= at
         if cell.rule == Rule.NOT_REPORTED:
@@ -120,6 +127,7 @@ class _Found:
         elif cell.outcome is Outcome.PASS:
             for pattern in at:
                 self.answered.setdefault(pattern, set()).update(nodes)
+                self.rails.setdefault(pattern, set()).update(rail.split(">") if rail else ())
             kind.nodes |= nodes
             self.asides["passed only when measured again"] += cell.rule in AGAIN
         kind.cells += 1
@@ -137,6 +145,9 @@ class Look:
     run: CertifiedRun
     whole: bool  # of all nodes, rails and pairs of its site, as far as its stages go
     names: frozenset[str]  # nodes
+    rails: frozenset[str]
+    ended: str  # the start of its last job
+    evidence: frozenset[str]  # digests of what Slurm and the nodes said of each job
     machines: dict[str, str]  # machine ids of nodes, as far as its snapshot tells
     found: tuple[_Found, ...]  # for each criterion
 
@@ -152,6 +163,9 @@ def look_at(folder: Path, criteria: Criteria, signers: Path | None) -> tuple[Ver
         found = tuple(_Found() for _ in criteria.criteria)
         unasked = _match(plan, judged.cells, criteria, found)
         doubts, who = list(verdict.problems), ""
+        if verdict.unplanned:
+            doubts.append(f"it measured {count(len(verdict.unplanned), 'cell')} that its plan has not")
+        evidence = frozenset(sha for name, sha in recorded.items() if _OF_A_JOB.fullmatch(name))
         if ordered := ORDER in recorded:
             order, content, signed = orders.read(copy / ORDER, signers)
             unlike, who = list(order_findings(copy, order, content, recorded)), signed or ""
@@ -186,9 +200,13 @@ def look_at(folder: Path, criteria: Criteria, signers: Path | None) -> tuple[Ver
         )
         of = (scope.of_nodes, scope.of_rails, None) if scope else ()
         whole = not scope or of == (len(scope.nodes), len(scope.rails), scope.mesh)
-        seen.append(Look(folder, run, whole, frozenset(plan.nodes), machines, found))
+        names, rails = frozenset(plan.nodes), frozenset(plan.rails)
+        seen.append(Look(folder, run, whole, names, rails, (began or [""])[-1], evidence, machines, found))
 
     return bundle.verify(folder, signers, look=look), seen[0] if seen else None
+
+
+_OF_A_JOB = re.compile(r"raw/[^/]+/(?:job\.json|outputs[^/]*\.jsonl)")
 
 
 def _machines(snapshot: Snapshot | None) -> dict[str, str]:
@@ -205,11 +223,11 @@ def _match(plan: Plan, judged: Judged, criteria: Criteria, found: Sequence[_Foun
     patterns = [[cell_pattern(text) for text in criterion.cells] for criterion in criteria.criteria]
     of_site = frozenset(plan.nodes)
     for block in judged.items:
-        for cell, (_, nodes, _, _) in zip(block.cells, block.item.cells(), strict=True):
+        for cell, (_, nodes, rail, _) in zip(block.cells, block.item.cells(), strict=True):
             asked_for = False
             for mine, theirs in zip(found, patterns, strict=True):
                 if at := {place for place, one in enumerate(theirs) if one.fullmatch(cell.cell)}:
-                    mine.add(cell, block.item, of_site.intersection(nodes), plan, at)
+                    mine.add(cell, block.item, of_site.intersection(nodes), rail, plan, at)
                     asked_for = True
             if not asked_for and decides(cell, block.item):
                 unasked[cell.outcome] += 1
@@ -243,7 +261,8 @@ def build(criteria: Criteria, sha256: str, looks: Sequence[Look], certified: str
         certified: when, RFC 3339, UTC.
     """
     looks = sorted(looks, key=lambda look: (look.run.planned, look.run.run))
-    runs = tuple(_of_one_cluster(looks))
+    runs = tuple(_of_one_cluster(looks, certified))
+    looks = [replace(look, run=run) for look, run in zip(looks, runs, strict=True)]
     if not any(mine.matched for look in looks for mine in look.found):
         raise BadInput(
             f"no criterion names a cell of {those([look.run.run for look in looks], 'run')}",
@@ -261,9 +280,10 @@ def build(criteria: Criteria, sha256: str, looks: Sequence[Look], certified: str
     return Certificate.model_validate({**about, "nodes": site, "runs": runs, "answers": answers})
 
 
-def _of_one_cluster(looks: Sequence[Look]) -> Iterator[CertifiedRun]:
+def _of_one_cluster(looks: Sequence[Look], certified: str) -> Iterator[CertifiedRun]:
     """Yield the runs, with what is unlike the earlier ones. Raises BadInput: of another cluster, or twice."""
     first, names, known = looks[0], set[str](), dict[str, str]()
+    taken: dict[str, str] = {}  # whose measurements were met already
     for look in looks:
         if look.run.system != first.run.system:
             what = f"is of {look.run.system}, and {first.folder} of {first.run.system}"
@@ -278,10 +298,13 @@ def _of_one_cluster(looks: Sequence[Look]) -> Iterator[CertifiedRun]:
         for node, machine in look.machines.items():
             known.setdefault(node, machine)
         unlike = [n for n, machine in look.machines.items() if known[n] != machine]
-        told = (f"another machine, or installed anew, since an earlier run: {those(unlike, 'node')}",)
-        yield (
-            look.run.model_copy(update={"exclusions": (*look.run.exclusions, *told)}) if unlike else look.run
-        )
+        told = [f"another machine, or installed anew, since an earlier run: {those(unlike, 'node')}"]
+        of = sorted({taken[sha] for sha in look.evidence & taken.keys()})
+        doubts = [f"it holds measurements of {those(of, 'run')}"] if of else []
+        doubts += [f"it was measured at {look.ended}, after this"] if look.ended[:19] > certified[:19] else []
+        taken |= dict.fromkeys(look.evidence, look.run.run)
+        exclusions = (*look.run.exclusions, *(told if unlike else ()))
+        yield look.run.model_copy(update={"exclusions": exclusions, "doubts": (*look.run.doubts, *doubts)})
 
 
 def _answer(criterion: Criterion, found: Sequence[tuple[Look, _Found]], site: int) -> Answer:
@@ -293,6 +316,7 @@ def _answer(criterion: Criterion, found: Sequence[tuple[Look, _Found]], site: in
         whole.matched |= mine.matched
         for pattern, on in mine.answered.items():
             whole.answered.setdefault(pattern, set()).update(on)
+            whole.rails.setdefault(pattern, set()).update(mine.rails[pattern])
         kinds = sorted(mine.kinds.values(), key=_loosest_first)
         measured |= dict.fromkeys(map(str, kinds))
     answer, reason = _decided(criterion, [(x, mine) for x, mine in found if mine.matched], whole, site)
@@ -318,9 +342,13 @@ def _decided(
     if not on_nodes:
         return Met.MET, f"{cells}, of no compute node"
     for pattern in on_nodes:  # each by itself: what covers every node must not stand in for what does not
-        if not any(look.whole and len(mine.answered.get(pattern, ())) == site for look, mine in having):
+        on_all = [x for x in having if x[0].whole and len(x[1].answered.get(pattern, ())) == site]
+        if not on_all:
             of = f"{criterion.cells[pattern]} on {len(whole.answered[pattern])} of {count(site, 'node')}"
             return Met.IN_PART, f"{cells}; {of}, in no run of the whole site"
+        if not any(mine.rails[pattern] in (set(), look.rails) for look, mine in on_all):
+            of = f"{criterion.cells[pattern]} on {those(sorted(whole.rails[pattern]), 'rail')} alone"
+            return Met.IN_PART, f"{cells}; {of}, not on every rail in one run"
     return Met.MET, f"{cells}, on all {count(site, 'node')}"
 
 
@@ -393,8 +421,11 @@ def certify(
     """
     if os.path.lexists(output):
         raise BadInput("is there already", fix="name a new folder with --output", file=output)
-    if pdf is not None and pdf.absolute().is_relative_to(output.absolute()):
-        raise BadInput("would lie in the sealed folder, as its own", fix="print it beside that", file=pdf)
+    if pdf is not None and os.path.lexists(pdf):
+        raise BadInput("is there already", fix="print to a new file", file=pdf)
+    for x, sealed in ((x, y) for x in (output, pdf) if x for y in (*runs, output) if x is not y):
+        if x.resolve().is_relative_to(sealed.resolve()):
+            raise BadInput(f"would lie in {sealed}, which is sealed", fix="name a place beside it", file=x)
     wanted, content, looks = read_criteria(criteria), read_bytes(criteria.resolve()), list[Look]()
     for folder in runs:
         if not os.path.lexists(folder / SUMS):
@@ -418,7 +449,7 @@ def certify(
         shutil.rmtree(output)
         raise
     if pdf is not None:
-        _print(output, pdf)
+        print_pdf(output / PAGE, pdf)
     return made
 
 
@@ -465,36 +496,3 @@ def _flaws(copy: Path, made: Certificate, criteria: Criteria) -> Iterator[tuple[
         yield CERTIFICATE, f"{CERTIFICATE} does not sum up its own answers"
     if read_bytes(copy / PAGE) != render(made).encode():
         yield PAGE, f"{PAGE} is not what this release makes of {CERTIFICATE}"
-
-
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
-_PRINTING_S = 120
-
-
-def _print(folder: Path, to: Path) -> None:
-    """Print a certificate's page as PDF, outside of the sealed folder: nothing derives a print again.
-
-    Raises BadInput: there is no browser that prints, or it fails.
-    """
-    fix = f"open {folder / PAGE} in any browser and print it"
-    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    if browser is None:
-        raise BadInput("no Chromium, Chrome or Edge is here to print the page", fix=fix)
-    with tempfile.TemporaryDirectory(prefix="shakedown-print-") as own:
-        made = Path(own) / "page.pdf"
-        words = ["--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={own}/profile"]
-        words += ["--no-sandbox"] if os.geteuid() == 0 else []  # it has none for root; the page has no script
-        words += ["--no-pdf-header-footer", f"--print-to-pdf={made}", (folder / PAGE).absolute().as_uri()]
-        said = "it does not end"
-        with suppress(subprocess.TimeoutExpired):
-            done = subprocess.run(
-                [browser, *words],
-                capture_output=True,
-                timeout=_PRINTING_S,
-                check=False,
-                env={**plain_environment(os.environ), "HOME": own},
-            )
-            said = done.stderr.decode(errors="replace").strip()[-200:]
-        if not made.is_file():
-            raise BadInput(f"{browser} printed nothing: {said}", fix=fix, file=to)
-        write_aside(to, made.read_bytes())

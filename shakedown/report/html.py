@@ -5,7 +5,11 @@ import functools
 import hashlib
 import os
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +22,10 @@ from shakedown.judge.cells import SEVERITY
 from shakedown.judge.verdict import decides
 from shakedown.records.base import Outcome, Stage, tally
 from shakedown.records.plan import Plan
-from shakedown.records.reading import open_plain
+from shakedown.records.program import plain_environment
+from shakedown.records.reading import BadInput, open_plain
 from shakedown.records.verdict import Coverage, Verdict
+from shakedown.records.writing import write_aside
 from shakedown.report import heatmaps, tables, text, workloads
 from shakedown.report import tables as evidence
 from shakedown.report.findings import StoppedCells, Suspect, find, suspects
@@ -358,3 +364,36 @@ def _markdown_shown(value: object) -> object:
 def render_markdown(view: ReportView) -> str:
     """Return the summary. Every expression of the template is escaped by `finalize`."""
     return _environment(_markdown_shown, autoescape=False).get_template("report.md.j2").render(view=view)
+
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
+_PRINTING_S = 120
+
+
+def print_pdf(page: Path, to: Path) -> None:
+    """Print a page as PDF; nothing derives a print again, so it lies in no sealed folder.
+
+    Raises BadInput: there is no browser that prints, or it fails.
+    """
+    fix = f"open {page} in any browser and print it"
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        raise BadInput("no Chromium, Chrome or Edge is here to print the page", fix=fix)
+    with tempfile.TemporaryDirectory(prefix="shakedown-print-") as own:
+        made = Path(own) / "page.pdf"
+        words = ["--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={own}/profile"]
+        words += ["--no-sandbox"] if os.geteuid() == 0 else []  # it has none for root; the page has no script
+        words += ["--no-pdf-header-footer", f"--print-to-pdf={made}", page.absolute().as_uri()]
+        said = "it does not end"
+        with suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(
+                [browser, *words],
+                capture_output=True,
+                timeout=_PRINTING_S,
+                check=False,
+                env={**plain_environment(os.environ), "HOME": own},
+            )
+            said = done.stderr.decode(errors="replace").strip()[-200:]
+        if not made.is_file():
+            raise BadInput(f"{browser} printed nothing: {said}", fix=fix, file=to)
+        write_aside(to, made.read_bytes())

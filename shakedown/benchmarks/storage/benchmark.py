@@ -1,5 +1,8 @@
 """Disks and shared file systems by fio: a job for each folder, with a task on each node."""
 
+from itertools import permutations
+from pathlib import PurePosixPath
+
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, NotAtNight, Parser, Tool, by_module
 from shakedown.benchmarks.storage.job import CHECK, lasts_s, steps
 from shakedown.benchmarks.storage.output import StoragePath, StorageSettings, storage
@@ -16,13 +19,17 @@ _SEQUENCE = (("bandwidth", "GB/s", Better.HIGHER),)
 def plan_storage(draft: PlanDraft, asked: tuple[StoragePath, ...]) -> None:
     """Every access to every folder, from all nodes at once and, where it is shared, from each alone.
 
-    Raises BadInput: two folders have one name.
+    Raises BadInput: two folders have one name, or one lies in the other.
     """
     names = [one.name for one in asked]
     if twice := {name for name in names if names.count(name) > 1}:
         raise BadInput(
             f"acceptance.storage names {min(twice)} twice", fix="give each folder a name of its own"
         )
+    for one, other in permutations(asked, 2):
+        if PurePosixPath(other.path).is_relative_to(one.path):
+            what = f"acceptance.storage: {other.name} ({other.path}) lies in {one.name} ({one.path})"
+            raise BadInput(what, fix="measure each file system once")
     for one in asked:
         settings = StorageSettings(**one.model_dump(), turns=draft.nodes if one.shared else ())
         order = settings.model_dump()

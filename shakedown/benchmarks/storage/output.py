@@ -42,7 +42,7 @@ class StoragePath(Record):
         default=("write", "read", "randread", "randwrite"), min_length=1
     )
     processes: int = Field(default=4, ge=1, le=256)  # on each node, each with a file
-    size_mib: int = Field(default=4096, ge=16)  # of each file
+    size_mib: int = Field(default=4096, ge=16, le=1 << 24)  # of each file
     depth: int = Field(default=16, ge=1, le=4096)  # requests of each process under way at once
     seconds: int = Field(default=30, ge=5, le=3600)  # that each access is measured
     fill_s: int = Field(default=120, ge=5, le=86400)  # longest that writing or checking all files may take
@@ -64,11 +64,23 @@ class StorageSettings(JobSettings, StoragePath):
 
 class _Of(BaseModel):
     # fio prints a hundred more.
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
 
 class _Latency(_Of):
+    longest: float | None = Field(alias="max", default=None)
     percentile: dict[str, StrictFloat | StrictInt] = {}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "_Latency":
+        told = [
+            found for _, found in sorted((float(share), found) for share, found in self.percentile.items())
+        ]
+        # fio keeps them in bins of 1/64: the largest may be told a little above the longest.
+        most = [] if self.longest is None else [1.02 * self.longest]
+        if [*told, *most] != sorted([*told, *most]):
+            raise ValueError("percentiles of the latencies that do not rise, or end above the longest")
+        return self
 
 
 class FioSide(_Of):
@@ -122,8 +134,8 @@ def parse_fio(text: str, *, file: str | Path | None = None) -> FioResult:
     # "fio: multiple writers may overwrite blocks..." and the like stand before it.
     source = TextSource(text, file)
     document = source.json(by="fio --output-format=json")
-    if not isinstance(document, dict) or "fio version" not in document:
-        source.refuse("not fio's JSON", fix="capture `fio --group_reporting --output-format=json`")
+    if not isinstance(document, dict) or not str(document.get("fio version")).startswith("fio-3"):
+        source.refuse("not the JSON of fio 3", fix="capture `fio --group_reporting --output-format=json`")
     jobs = document.get("jobs")
     if not isinstance(jobs, list) or len(jobs) != 1 or not isinstance(jobs[0], dict):
         source.refuse("not one group of processes", fix="run fio with --group_reporting and one job")

@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from shakedown.records.base import Outcome, to_json
 from shakedown.records.plan import PlanItem, PlanScope, cell_pattern
 from shakedown.records.results import Component, Measurement, Snapshot
 from shakedown.records.verdict import Answer, CellVerdict, Certificate, Met
-from shakedown.report import certificate
+from shakedown.report import certificate, html
 from shakedown.report import seal as bundle
 from shakedown.run.folder import plan_to_json, write_inventory, write_lines, write_verdict
 from tests.kit import records
@@ -318,7 +319,7 @@ def test_what_passed_only_when_measured_again_is_told():
     plan = records.plan(block(), nodes=NODES, references=[GATE])
     cell = CellVerdict(cell="fabric/x", outcome=Outcome.PASS, rule=Rule.TRANSIENT.value, reason="again")
     found = certificate._Found()
-    found.add(cell, plan.items[0], frozenset({"n1"}), plan, {0})
+    found.add(cell, plan.items[0], frozenset({"n1"}), "rail0", plan, {0})
     assert found.asides == {"passed only when measured again": 1} and found.answered == {0: {"n1"}}
 
 
@@ -456,9 +457,9 @@ def test_the_page_tells_what_is_open(site):
 def test_a_print_that_fails_is_said(tmp_path, monkeypatch):
     """Catches: --pdf without a browser, or with one that cannot start, and no file, and nobody told."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    refused("no Chromium, Chrome or Edge is here", certificate._print, tmp_path, tmp_path / "page.pdf")
+    refused("no Chromium, Chrome or Edge is here", html.print_pdf, tmp_path, tmp_path / "page.pdf")
     script(tmp_path / "chromium", "#!/bin/sh\necho no usable sandbox >&2\nexit 1\n")
-    refused("printed nothing: no usable sandbox", certificate._print, tmp_path, tmp_path / "page.pdf")
+    refused("printed nothing: no usable sandbox", html.print_pdf, tmp_path, tmp_path / "page.pdf")
     assert not (tmp_path / "page.pdf").exists()
 
 
@@ -694,3 +695,69 @@ def test_an_order_is_held(world, tmp_path):
     made = certificate.certify([world.run], criteria, tmp_path / "b", world.vendor, world.signers)
     assert (made.runs[0].order, made.stamp) == ("not as ordered", "NOT ALL MET")
     assert "not as ordered, first" in made.answers[0].reason
+
+
+def test_what_passed_on_one_rail_of_two_is_met_in_part(site):
+    """Catches: `*/rail0/*`, or a plan whose item leaves a rail out, taken for the whole fabric."""
+    site.run(block(rails=("rail0", "rail1")), rails=("rail0", "rail1"))
+    assert site.answer().answer == Met.MET
+    found = site.answer("fabric/ib_write_bw/bandwidth/*/rail0/*")
+    assert found.answer == Met.IN_PART
+    assert "on rail0 alone, not on every rail in one run" in found.reason
+
+
+def test_one_measurement_under_two_names_answers_once(site, monkeypatch):
+    """Catches: raw files of one run in another, so that `each of these must answer` is met by one."""
+    site.run(), site.run()
+    same = {"raw/fabric.a1/job.json": "ab" * 32}
+    monkeypatch.setattr(
+        bundle,
+        "verify",
+        lambda run, _, look: look(run, "a", same) or bundle.Verification(None, "as sealed", "a", None),
+    )
+    found = site.answer(runs=["run0", "run1"])
+    assert found.answer == Met.UNANSWERED
+    assert "run run1 is in doubt: it holds measurements of run0" in found.reason
+    same.clear()
+    same["raw/fabric.a1/nodes.txt"] = "ab" * 32  # the same in many runs
+    assert site.answer(runs=["run0", "run1"]).answer == Met.MET
+
+
+def test_a_run_of_the_future_and_one_of_more_than_its_plan_answer_nothing(site):
+    """Catches: a run whose clock, or whose plan, was changed after it."""
+    run = site.run()
+    asked = certificate.read_criteria(write_criteria(site.folder / "c.yml", asks(BANDWIDTH)))
+    look = certificate.look_at(run, asked, Path("signers"))[1]
+    later = replace(look, ended="2026-02-01T00:00:01Z")
+    for one, met in ((look, Met.MET), (later, Met.UNANSWERED)):
+        (found,) = certificate.build(asked, "0" * 64, [one], "2026-02-01T00:00:00Z").answers
+        assert found.answer == met, found.reason
+
+
+def test_a_run_that_measured_more_than_its_plan_answers_nothing(site):
+    """Catches: a plan from which what failed was taken out, once it was measured."""
+    run = site.run()
+    more = records.measured(block(rails=("rail9",)), ("n1",), 1.0, run=run.name, rail="rail9")
+    write_lines(run / "more", [more])
+    with (run / "results.jsonl").open("ab") as file:
+        file.write((run / "more").read_bytes())
+    (run / "more").unlink()
+    found = site.answer()
+    assert found.answer == Met.UNANSWERED
+    assert "is in doubt: it measured 1 cell that its plan has not" in found.reason
+
+
+def test_nothing_is_written_into_a_sealed_run_or_over_a_file(site, tmp_path):
+    """Catches: a certificate inside of what it certifies, a print over the plan, or over the criteria."""
+    run = site.run()
+    criteria = write_criteria(tmp_path / "c.yml", asks(BANDWIDTH))
+    for output, pdf, words in (
+        (run / "cert", None, "would lie in .* which is sealed"),
+        (tmp_path / "new", run / "page.pdf", "would lie in .* which is sealed"),
+        (tmp_path / "new", tmp_path / "new/page.pdf", "would lie in .* which is sealed"),
+        (tmp_path / "new", criteria, "is there already"),
+    ):
+        refused(
+            words, certificate.certify, [run], criteria, output, tmp_path / "key", tmp_path / "signers", pdf
+        )
+        assert not output.exists()

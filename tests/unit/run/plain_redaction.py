@@ -62,7 +62,7 @@ def _masked(match: re.Match[str]) -> str:
     value, quote = match["value"], match["quote"] or ""
     bare = value.removeprefix(quote).removesuffix(quote) if quote else value
     first = bare.split(maxsplit=1)[0] if bare.strip() else ""
-    harmless = _CONSTANT.fullmatch(first) or (not match["password"] and _NUMBER.fullmatch(first))
+    harmless = _CONSTANT.fullmatch(first) or (match["password"] is None and _NUMBER.fullmatch(first))
     if not first or harmless or not bare.strip("[]{},; \t"):
         return match[0]
     mark = quote or match.groupdict().get("key") or ""

@@ -179,7 +179,7 @@ def test_smaller_files_than_ordered_do_not_count(measured):
     "options, words",
     ({"shared": True}, "wanted a file system of other machines"),
     ({"filesystem": "lustre"}, "wanted lustre: is it mounted?"),
-    ({"size_mib": 1 << 40}, "GB free"),
+    ({"size_mib": 1 << 24, "processes": 256}, "GB free"),
     ({"direct": False}, "its memory can hold the files: without direct, size_mib of"),
 )
 def test_what_could_not_be_measured_says_why(measured, options, words):
@@ -242,7 +242,10 @@ def test_nodes_have_their_turns_one_after_another():
 
 @cases(
     "old, new, words",
-    (r'"fio version"', '"version"', "not fio's JSON"),
+    (r'"fio version"', '"version"', "not the JSON of fio 3"),
+    ("fio-3.33", "fio-2.21", "not the JSON of fio 3"),
+    (r'"99.000000" : \d+', '"99.000000" : 5', "do not rise"),
+    (r'"99.000000" : \d+', '"99.000000" : 99999999999', "or end above the longest"),
     (r"(?s)\A.*\Z", "fio: engine libaio not loadable\n", "text for people, not JSON"),
     (r"(?s)\n  \"disk_util.*", "", "ends before the closing bracket"),
     (r'"bw_bytes" : 1670517324', '"bw_bytes" : NaN', "not a finite number"),
@@ -272,3 +275,6 @@ def test_two_folders_of_one_name_are_refused():
     """Catches: cells of two disks that are one."""
     asked = [{"name": "s", "path": f"/{where}"} for where in "ab"]
     refused("acceptance.storage names s twice", plan_site, one_node("none", storage=asked), learn=True)
+    for path in ("/a", "/a/deep"):
+        asked = [{"name": "s", "path": "/a"}, {"name": "t", "path": path}]
+        refused("lies in s", plan_site, one_node("none", storage=asked), learn=True)
