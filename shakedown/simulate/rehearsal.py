@@ -11,7 +11,7 @@ import numpy as np
 
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage, to_json
-from shakedown.records.plan import Plan, PlanItem
+from shakedown.records.plan import Plan, PlanItem, ReferenceKind
 from shakedown.records.reading import BadInput
 from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.writing import write_aside
@@ -100,6 +100,8 @@ def _counter(item: PlanItem) -> bool:
 def _healthy(plan: Plan, item: PlanItem) -> float:
     """Return what a healthy part reaches of a metric, in its unit: its reference, well within the gate."""
     reference = plan.references[item.reference]
+    if reference.kind is ReferenceKind.LEARN:
+        return 1.0  # nobody knows it yet; 0 would be a dead link's
     if reference.value == 0 or item.stage is Stage.CONFIG:
         return reference.value
     higher = item.better is Better.HIGHER

@@ -118,3 +118,18 @@ def test_nothing_that_is_of_real_machines_takes_it(shakedown, tmp_path):
                 assert "is a SIMULATED run: no hardware was measured" in err, words
     assert not (tmp_path / "history").exists()
     assert shakedown("verdict", run)[0] == 2
+
+
+@pytest.mark.slow
+def test_what_has_no_reference_yet_is_rehearsed_as_measured(shakedown, tmp_path):
+    """Catches: a healthy rehearsal in which what is to be learnt is 0, as of a dead link."""
+    site = tmp_path / "site"
+    shutil.copytree(CHECKOUT / "inventories/pt_r7615_bcm57508", site)
+    file = site / "group_vars/all/acceptance.yml"
+    storage = "  storage: [{name: scratch, path: /scratch}]\n"
+    text = file.read_text().replace("acceptance:\n", f"acceptance:\n{storage}", 1)
+    assert storage in text
+    file.write_text(text)
+    assert shakedown("simulate", tmp_path / "r", "--site", site)[0] == 0
+    status, out, _ = shakedown("verdict", tmp_path / "r")
+    assert (status, out.split()[0]) == (3, "BASELINE"), out[:400]
