@@ -180,7 +180,7 @@ def budget_s(needed_s: float = 0.0) -> float:
     if end.isdigit():
         return max(0.0, float(end) - time.time() - needed_s)
     # Slurm 22.05 leaves it out. The time left, as squeue(1) prints it: [[days-]hours:]minutes:seconds.
-    asked = ["squeue", "--noheader", "--format=%L", f"--jobs={os.environ.get('SLURM_JOB_ID', '')}"]
+    asked = ["squeue", "--noheader", "--format=%L", f"--job={os.environ.get('SLURM_JOB_ID', '')}"]
     done = ran(asked, _ASK_S)
     said = _LEFT.fullmatch(done.stdout.strip()) if done and done.returncode == 0 else None
     if said is None:

@@ -100,7 +100,7 @@ def test_the_time_is_the_job_s_own(monkeypatch):
 )
 def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(left, seconds, monkeypatch, tmp_path):
     """Catches: no search at all where Slurm is of 22.05, or one without an end."""
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\n[ \"$3\" = --jobs=77 ] && echo '{left}'\n")
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n[ \"$3\" = --job=77 ] && echo '{left}'\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "77")
