@@ -9,6 +9,7 @@ from selenium.webdriver.common.by import By
 from test_report_page import load, requests
 
 from shakedown.report import certificate
+from shakedown.report.html import print_pdf
 from tests.unit.evidence.test_certificate import BANDWIDTH, HOSTILE, Site, asks, block
 
 TEXT = "Between every pair of nodes writes reach 95 % of the line's rate on each rail and in both directions"
@@ -53,6 +54,6 @@ def test_nothing_is_run_or_asked_for(browser: Chrome, page: Path) -> None:
 
 def test_it_is_printed_without_anybody(browser: Chrome, page: Path) -> None:
     """Catches: --pdf that writes nothing, or half a file, and says so to nobody."""
-    certificate._print(page.parent, page.parent / "certificate.pdf")
+    print_pdf(page, page.parent / "certificate.pdf")
     pdf = (page.parent / "certificate.pdf").read_bytes()
     assert pdf.startswith(b"%PDF-") and pdf.rstrip().endswith(b"%%EOF")
