@@ -183,7 +183,7 @@ def test_a_spine_that_restarts_on_trial_comes_back_as_it_was(fabric, tmp_path):
         return sorted(re.findall(r"^qdisc red .* limit .*", re.sub(r"red [0-9a-f]+:", "red", shown), re.M))
 
     asked = yaml.safe_load((INVENTORIES["fabric"] / "group_vars/all/fabric.yml").read_text())
-    asked["fabric"]["roce"]["ecn"]["min_bytes"] += 200_000  # the kernel's RED takes no range that is much wider
+    asked["fabric"]["roce"]["ecn"]["min_bytes"] += 200_000  # RED takes no range that is much wider
     other = inventory_with(tmp_path, INVENTORIES["fabric"], fabric=asked)
     alone = ("--tags", "switches", "--limit", "spine0")
     before = marks()
