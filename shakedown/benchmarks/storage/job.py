@@ -10,6 +10,7 @@ them and goes with them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -32,7 +33,7 @@ _LAY = "lay"  # not timed: writes what is read later
 _START_S, _BETWEEN_S = 10.0, 6.0  # until the last task has started; to begin and end a fio
 _MOUNTS = Path("/proc/self/mountinfo")
 _MEMORY = Path("/proc/meminfo")
-_DATA_DIFFER = 84  # EILSEQ, as fio has it
+_TOLD_TO_END = 128  # fio's exit status after SIGTERM
 
 Problem = dict[str, str]
 
@@ -100,8 +101,9 @@ def main(folder: Path, spec: dict[str, Any]) -> int:
             clock, code, why = Clock(), None, problem
             if problem is None and place is not None:
                 code, why = _fio(ready, place, spec, access, out)
-                if access == _LAY:
-                    problem = why  # what was not written cannot be read
+                # What was not written cannot be read; and Slurm, which ends the job, is about to kill it.
+                if access == _LAY or code == _TOLD_TO_END:
+                    problem = why
             else:
                 out.write_bytes(b"")
             good &= why is None
@@ -133,7 +135,7 @@ def _fio(
     limit_s = spec["fill_s"] if "verify" in said else spec["seconds"] + 4 * _BETWEEN_S
     command = [*ready.prefix, ready.program or "fio", f"--name={access}", *words]
     code, why = watched(command, out, out.with_suffix(".err"), timeout_s=limit_s)
-    if why is not None and access == CHECK and _error_of(out) == _DATA_DIFFER:
+    if why is not None and access == CHECK and _error_of(out) == errno.EILSEQ:
         return code, None  # a result, and the worst one
     return code, why
 

@@ -1,5 +1,6 @@
 """What fio prints as JSON, and which metric each number is."""
 
+import errno
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -49,11 +50,6 @@ class StoragePath(Record):
     # Past the page cache (O_DIRECT). false: for a file system that has it not; the files must then hold
     # twice the node's memory.
     direct: bool = True
-
-    @property
-    def bytes_a_node(self) -> int:
-        """What the files of one node hold."""
-        return bytes_a_node(self.model_dump())
 
 
 class StorageSettings(JobSettings, StoragePath):
@@ -120,7 +116,7 @@ class FioResult(_Of):
     version: str
     ended_s: int  # when it wrote this, seconds since 1970 by the node's clock
     options: dict[str, str]
-    error: int  # errno of the first process that failed; 84, EILSEQ: data differ from what was written
+    error: int  # errno of the first process that failed; EILSEQ: data differ from what was written
     read: FioSide
     write: FioSide
 
@@ -193,8 +189,8 @@ _DIFFERS = re.compile(r"verify failed at file \S+ offset \d+|verify: bad [^\n]*"
 
 
 def _checked(output: Output[StorageSettings], result: FioResult) -> Iterator[Value]:
-    wrote = output.order.bytes_a_node
-    if result.error == _EILSEQ:
+    wrote = bytes_a_node(output.order.model_dump())
+    if result.error == errno.EILSEQ:
         words = output.folder.text(f"{Path(output.record.file).stem}.err")
         found = _DIFFERS.search(words)
         yield (
@@ -212,9 +208,6 @@ def _checked(output: Output[StorageSettings], result: FioResult) -> Iterator[Val
             f"{result.read.io_bytes} bytes were read back (error {result.error}), {wrote} were written",
         )
     yield "wrong", 0.0, "1", Better.LOWER, {}, f"{wrote / 1e9:.3g} GB read back as written"
-
-
-_EILSEQ = 84
 
 
 def _refuse(output: Output[StorageSettings], what: str) -> NoReturn:
