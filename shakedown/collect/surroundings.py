@@ -181,27 +181,24 @@ def _strays(node: str, both: Both, nics: Nics, rails: Mapping[str, Nics]) -> str
     """Say how a node sent otherwise than planned on these NICs, and what was not up all along."""
     words = dict[str, None]()
     for nic in nics:
+        of = {"node": node, "netdev": nic.netdev, "rail": nic.rail}
         for one in (one for reading in both if reading.host for one in reading.host.astray):
             if one.get("rail") == nic.rail:
-                of = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "words": one.get("words", "")}
                 to = one.get("to")
-                words[BLAMES["way-strays" if to else "interface"].told(**of, owner=to)] = None
+                blame = BLAMES["way-strays" if to else "interface"]
+                words[blame.told(**of, words=one.get("words", ""), owner=to)] = None
         was, now = (_changes(reading, nic) for reading in both)
         if was is not None and now is not None and now > was:
-            link = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "times": now - was}
-            words[BLAMES["link-changed"].told(**link)] = None
+            words[BLAMES["link-changed"].told(**of, times=now - was)] = None
         asked = [reading.host.answered if reading.host else None for reading in both]
-        if asked[0] is not None and asked[1] is not None:
-            for gone in (way for way in asked[0] if way.get("rail") == nic.rail and way not in asked[1]):
-                lost = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": gone.get("to")}
-                words[BLAMES["rail-died"].told(**lost)] = None
-            was_long, is_long = (reading.host.answered_long if reading.host else None for reading in both)
-            for way in was_long or ():
-                cut = is_long is not None and way not in is_long and way in asked[1]
-                if cut and way.get("rail") == nic.rail:
-                    short = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": way.get("to")}
-                    words[BLAMES["long-died"].told(**short)] = None
-            for owner in _mute_to(nic, asked[0] + asked[1], rails):
-                mute = {"node": node, "netdev": nic.netdev, "rail": nic.rail, "owner": owner}
-                words[BLAMES["rail-mute"].told(**mute)] = None
+        if asked[0] is None or asked[1] is None:
+            continue
+        for gone in (way for way in asked[0] if way.get("rail") == nic.rail and way not in asked[1]):
+            words[BLAMES["rail-died"].told(**of, owner=gone.get("to"))] = None
+        was_long, is_long = (reading.host.answered_long if reading.host else None for reading in both)
+        for way in (way for way in was_long or () if way.get("rail") == nic.rail and way in asked[1]):
+            if is_long is not None and way not in is_long:
+                words[BLAMES["long-died"].told(**of, owner=way.get("to"))] = None
+        for owner in _mute_to(nic, asked[0] + asked[1], rails):
+            words[BLAMES["rail-mute"].told(**of, owner=owner)] = None
     return printable("; ".join(words))

@@ -182,11 +182,8 @@ def _on_another(nic: Mapping[str, Any], mine: Sequence[Mapping[str, Any]], root:
     if "DEVTYPE=vlan" in text(str(device / "uevent")):
         return ""
     below = [one for one in mine if one is not nic and (device / f"lower_{one['netdev']}").exists()]
-    return (
-        f"it is no NIC of its own: it lies on {below[0]['netdev']}, which is {below[0]['rail']}"
-        if below
-        else ""
-    )
+    words = [f"it is no NIC of its own: it lies on {one['netdev']}, which is {one['rail']}" for one in below]
+    return "".join(words[:1])
 
 
 def _as_planned(to_ipv4: str, from_ipv4: str | None) -> tcp_paths.Route | None:
@@ -272,11 +269,8 @@ def _bound(nic: Mapping[str, Any], kind: socket.SocketKind) -> socket.socket:
 
 def _heard(calls: _Calls, event: int, seconds: float) -> list[dict[str, str]]:
     """Return who answered within so many seconds, and close what asked."""
-    found, ready, left = (
-        list[dict[str, str]](),
-        select.poll(),
-        {call.fileno(): (call, of) for call, of in calls},
-    )
+    found: list[dict[str, str]] = []
+    ready, left = select.poll(), {call.fileno(): (call, of) for call, of in calls}
     for number in left:
         ready.register(number, event)
     until = time.monotonic() + seconds

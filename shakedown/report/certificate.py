@@ -392,8 +392,7 @@ def _whole(runs: Sequence[CertifiedRun], answers: Sequence[Answer]) -> tuple[str
     others = (Met.FAILED, Met.UNANSWERED, Met.WAIVED, Met.IN_PART)
     parts += [f"{met.value}: {', '.join(ids[met])}" for met in others if ids[met]]
     bad = [run for run in runs if run.outcome is not Outcome.PASS or run.doubts]
-    doubt = {True: ", and in doubt", False: ""}
-    parts += [f"run {r.run} as a whole is {r.outcome.value}{doubt[bool(r.doubts)]}" for r in bad]
+    parts += [f"run {r.run} as a whole is {r.outcome.value}" + ", and in doubt" * bool(r.doubts) for r in bad]
     if ids[Met.FAILED]:
         stamp = "FAILED"
     elif ids[Met.UNANSWERED] or ids[Met.WAIVED]:
